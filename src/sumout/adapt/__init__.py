@@ -1,0 +1,1 @@
+"""What warm-up learns: step sizes, scales, noise."""

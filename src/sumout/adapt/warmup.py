@@ -1,0 +1,55 @@
+"""Warm-up of a kernel with an accept/reject step: step size throughout, scale at the end of growing windows."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from sumout.adapt.scale import RunningVariance
+from sumout.adapt.step_size import DualAveraging
+
+# Windows end at these parts of the warm-up; draws before the first end are too far from anywhere to count.
+WINDOW_ENDS = (0.1, 0.2, 0.4, 0.9)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["scale", "search", "window"], meta_fields=[])
+@dataclass(frozen=True)
+class Tuning:
+    """What has been tuned so far, and the statistics that will tune it further."""
+
+    scale: Float[Array, " num_x"]
+    search: DualAveraging
+    window: RunningVariance
+
+    @staticmethod
+    def start(x: Array, step_size: float) -> "Tuning":
+        """Unit scale and a first guess of the step size."""
+        search = DualAveraging.start(jnp.asarray(step_size, x.dtype))
+        return Tuning(jnp.ones_like(x), search, RunningVariance.start(x))
+
+    def update(self, x: Array, acceptance: Array, target: float, t: Array, length: Array) -> "Tuning":
+        """Take step `t` of a warm-up of `length` steps into account."""
+        search = self.search.update(acceptance, target)
+        window = self.window.update(x)
+        ends = jnp.floor(jnp.asarray(WINDOW_ENDS) * length).astype(t.dtype)
+        first = t + 1 == ends[0]
+        ended = jnp.any(t + 1 == ends[1:])
+
+        def close_window() -> Tuning:
+            return Tuning(window.scale(), DualAveraging.start(jnp.exp(search.log_average)), RunningVariance.start(x))
+
+        def carry_on() -> Tuning:
+            fresh = RunningVariance.start(x)
+            return Tuning(self.scale, search, jax.tree.map(lambda a, b: jnp.where(first, a, b), fresh, window))
+
+        tuned = jax.lax.cond(ended, close_window, carry_on)
+        settled = DualAveraging.start(jnp.exp(tuned.search.log_average))
+        search = jax.tree.map(lambda a, b: jnp.where(t + 1 == length, a, b), settled, tuned.search)
+        return Tuning(tuned.scale, search, tuned.window)
+
+    @property
+    def step_size(self) -> Array:
+        """The step size to use now; after the last step of the warm-up, the averaged one."""
+        return jnp.exp(self.search.log_step)

@@ -1,0 +1,21 @@
+"""The errors sumout raises. Each says what was seen, why it cannot be, and what to change."""
+
+
+class SumoutError(Exception):
+    """Base of everything sumout raises on purpose."""
+
+
+class ModelError(SumoutError, ValueError):
+    """The model cannot be used as written; the message names the site."""
+
+
+class OptionError(SumoutError, TypeError):
+    """An argument of a sumout function is unknown or makes no sense; the message names it."""
+
+
+class StartError(ModelError):
+    """No starting point with a finite log density was found."""
+
+
+class ReadingError(SumoutError, AssertionError):
+    """The reading of the program contradicts the program: a fault in sumout, please report it."""

@@ -1,0 +1,91 @@
+"""Arguments of a model: arrays become data, everything else stays as it is.
+
+A model may be given arrays, numbers, strings, dicts of them. Arrays go through compiled code as arguments; the rest
+(sizes, switches, names) steers Python and is part of the program.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sumout.errors import ModelError
+
+# What JAX raises when Python code asks a traced array for its values.
+BY_VALUE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
+
+
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """A pytree of arguments, split into traced arrays (by path) and the rest."""
+
+    tree: Any
+    leaves: tuple[Any, ...]
+    paths: tuple[str, ...]
+    traced: tuple[bool, ...]
+
+    @property
+    def data(self) -> dict[str, jax.Array]:
+        """The traced arrays by their paths."""
+        chosen = zip(self.paths, self.leaves, self.traced, strict=True)
+        return {path: jnp.asarray(leaf) for path, leaf, traced in chosen if traced}
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """Paths of the arrays that are kept by value."""
+        chosen = zip(self.paths, self.leaves, self.traced, strict=True)
+        return tuple(path for path, leaf, traced in chosen if is_array(leaf) and not traced)
+
+    def rebuild(self, data: dict[str, jax.Array]) -> Any:
+        """The pytree of arguments with `data` in the place of its traced arrays."""
+        chosen = zip(self.paths, self.leaves, self.traced, strict=True)
+        return jax.tree.unflatten(self.tree, [data[path] if traced else leaf for path, leaf, traced in chosen])
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is numeric array data (not a Python number, a string, a key or an object)."""
+    if not isinstance(leaf, np.ndarray | jax.Array):
+        return False
+    return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) and np.dtype(leaf.dtype).kind in "biufc"
+
+
+def split_arguments(arguments: Any, trace: Callable[[Any], Any]) -> Arguments:
+    """Split arguments so that `trace(arguments)` can be traced with as many arrays as possible unknown.
+
+    A model may use an argument by value (`int(group.max())`, `np.log(y)`). Such an array is kept as it is; each of
+    the others becomes data.
+    """
+    flat, tree = jax.tree_util.tree_flatten_with_path(arguments, is_leaf=lambda leaf: leaf is None)
+    paths = tuple(jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in flat)
+    leaves = tuple(leaf for _, leaf in flat)
+    for path, leaf in zip(paths, leaves, strict=True):
+        _reject_objects(path, leaf)
+
+    def attempt(traced: tuple[bool, ...]) -> Arguments | None:
+        split = Arguments(tree, leaves, paths, traced)
+        try:
+            jax.eval_shape(lambda data: (trace(split.rebuild(data)), ())[1], split.data)
+        except BY_VALUE:
+            return None
+        return split
+
+    arrays = tuple(is_array(leaf) for leaf in leaves)
+    if split := attempt(arrays):
+        return split
+    traced = tuple(False for _ in leaves)
+    for i in np.flatnonzero(arrays):
+        candidate = traced[:i] + (True,) + traced[i + 1 :]
+        if attempt(candidate):
+            traced = candidate
+    return Arguments(tree, leaves, paths, traced)
+
+
+def _reject_objects(path: str, leaf: Any) -> None:
+    if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "O":
+        raise ModelError(
+            f"argument '{path}' is a NumPy array of Python objects, which JAX cannot compute with: "
+            "convert it to numbers (`.astype(float)`), or pass it as a list of equal-length rows."
+        )

@@ -1,0 +1,149 @@
+"""A plain JAX function `log_density(x, z, data)` → Program: the paper's own style of program."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from numpyro.distributions import biject_to
+from numpyro.distributions.constraints import Constraint
+
+from sumout.errors import ModelError, OptionError
+from sumout.frontends.arguments import Arguments, split_arguments
+from sumout.program import ContinuousSite, DiscreteSite, Program
+from sumout.supports import Count, Finite, Implicit, ImplicitSpec, Support, as_shape
+
+
+def density(
+    log_density: Callable[[dict[str, Array], dict[str, Array], Any], Array],
+    *,
+    x: Mapping[str, Any],
+    z: Mapping[str, Support | ImplicitSpec],
+    data: Any = None,
+) -> Program:
+    """Make a program from a plain JAX function, with its discrete variables left in.
+
+    The function sees x as the user knows it (a probability in (0, 1), a positive scale); sumout moves it to the real
+    line and adds the Jacobian.
+
+    Args:
+        log_density: `log_density(x, z, data) -> scalar`, x and z dicts of named arrays. Priors belong in it.
+        x: for each continuous name a NumPyro constraint and a shape, `(constraint, shape)`.
+        z: for each discrete name a support: `sumout.finite`, `sumout.count` or `sumout.implicit`.
+        data: any pytree of arrays; given to the function as its third argument.
+
+    Example:
+        >>> import jax.numpy as jnp, sumout
+        >>> from numpyro.distributions import Bernoulli, constraints
+        >>> def survey(x, z, y):
+        ...     honest = Bernoulli(x["theta"]).log_prob(y)
+        ...     random = Bernoulli(0.5).log_prob(y)
+        ...     return jnp.where(z["coin"], honest, random).sum()
+        >>> y = jnp.array([1, 0, 1, 1])
+        >>> program = sumout.density(
+        ...     survey,
+        ...     x={"theta": (constraints.unit_interval, ())},
+        ...     z={"coin": sumout.finite([False, True], shape=(4,))},
+        ...     data=y,
+        ... )
+        >>> sumout.read(program).num_sites
+        4
+    """
+    if not callable(log_density):
+        raise OptionError(f"density: expected a function log_density(x, z, data), got {type(log_density).__name__}.")
+    bijections, continuous = {}, {}
+    for name, spec in x.items():
+        bijections[name], continuous[name] = _continuous_site(name, spec)
+    shared = sorted(set(x) & set(z))
+    if shared:
+        raise ModelError(f"density: '{shared[0]}' is named both in x and in z; give each variable one name.")
+    if not z:
+        raise ModelError("density: z is empty. A program without discrete variables needs no sumout; use NUTS on it.")
+    discrete = {name: DiscreteSite(_support(name, support, data)) for name, support in z.items()}
+
+    def constrained(x: dict[str, Array]) -> dict[str, Array]:
+        return {name: bijection(x[name]) for name, bijection in bijections.items()}
+
+    def abstract_call(data):
+        return log_density(
+            {name: jnp.zeros(site.shape) for name, site in continuous.items()},
+            {name: jnp.zeros(site.shape, site.dtype) for name, site in discrete.items()},
+            data,
+        )
+
+    arguments = split_arguments(data, abstract_call)
+    _check_scalar(abstract_call, arguments)
+
+    def log_joint(x, z, data):
+        values = constrained(x)
+        jacobian = sum(
+            (jnp.sum(b.log_abs_det_jacobian(x[name], values[name])) for name, b in bijections.items()), start=0.0
+        )
+        return jnp.asarray(log_density(values, z, arguments.rebuild(data)), float) + jacobian
+
+    def constrain_named(x, z, data):
+        del z, data
+        return constrained(x)
+
+    return Program(
+        x=continuous,
+        z={name: _sampling_from(site, arguments) for name, site in discrete.items()},
+        data=arguments.data,
+        log_joint=log_joint,
+        constrain_named=constrain_named,
+        observed={path or "data": np.asarray(leaf) for path, leaf in arguments.data.items()},
+        fixed=arguments.fixed,
+        name=getattr(log_density, "__name__", "density"),
+    )
+
+
+def _continuous_site(name: str, spec: Any) -> tuple[Any, ContinuousSite]:
+    constraint, shape = spec if isinstance(spec, tuple) and len(spec) == 2 else (spec, ())
+    if not isinstance(constraint, Constraint):
+        raise ModelError(
+            f"x['{name}'] = {spec!r}: expected (constraint, shape) with a constraint from "
+            "numpyro.distributions.constraints, for example (constraints.positive, (3,))."
+        )
+    if constraint.is_discrete:
+        raise ModelError(
+            f"x['{name}'] has a discrete constraint; put '{name}' into z, for example as sumout.finite(k)."
+        )
+    shape = as_shape(shape)
+    try:
+        bijection = biject_to(constraint)
+        unconstrained = bijection.inverse_shape(shape)
+    except (NotImplementedError, ValueError, IndexError) as error:
+        raise ModelError(
+            f"x['{name}']: {constraint} with shape {shape} has no map to the real line: {error}"
+        ) from error
+    return bijection, ContinuousSite(shape, tuple(unconstrained))
+
+
+def _support(name: str, support: Any, data: Any) -> Support:
+    if isinstance(support, ImplicitSpec):
+        return support.resolve(data)
+    if isinstance(support, Finite | Count | Implicit):
+        return support
+    raise ModelError(
+        f"z['{name}'] = {support!r} is not a support sumout knows; "
+        "use sumout.finite(k or values, shape=), sumout.count(shape=) or sumout.implicit(sampler, shape=)."
+    )
+
+
+def _sampling_from(site: DiscreteSite, arguments: Arguments) -> DiscreteSite:
+    """The site, with its sampler (if it has one) reading the user's data from the program's."""
+    if not isinstance(site.support, Implicit):
+        return site
+    sample = site.support.sample
+    return DiscreteSite(replace(site.support, sample=lambda key, data: sample(key, arguments.rebuild(data))))
+
+
+def _check_scalar(abstract_call: Callable[[Any], Any], arguments: Arguments) -> None:
+    out = jax.eval_shape(lambda data: abstract_call(arguments.rebuild(data)), arguments.data)
+    if not hasattr(out, "shape") or out.shape != ():
+        raise ModelError(
+            f"the log density should be a scalar, but its shape is {getattr(out, 'shape', type(out))}: sum over its elements."
+        )

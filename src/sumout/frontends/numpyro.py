@@ -1,0 +1,253 @@
+"""An unmodified NumPyro model → Program.
+
+The model is run once with a traced key to see its sites; after that NumPyro's own `potential_energy` and
+`constrain_fn` do the work, with z substituted, so that plates, scans, masks, scales and bijections mean exactly what
+they mean in NumPyro.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import partial_eval
+from numpyro import handlers
+from numpyro.distributions import Delta, biject_to, constraints
+from numpyro.distributions.distribution import validation_enabled
+from numpyro.infer.util import constrain_fn, potential_energy
+
+from sumout.errors import ModelError, OptionError
+from sumout.frontends.arguments import split_arguments
+from sumout.program import ContinuousSite, DiscreteSite, Program
+from sumout.supports import Count, Finite, Support
+
+# Above this many values a support is not listed: it is walked through like the counts.
+MOST_VALUES = 100_000
+
+
+def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
+    """Make a program from an unmodified NumPyro model and its arguments.
+
+    Args:
+        model: a NumPyro model with at least one discrete latent site.
+        *args: arguments of the model; arrays among them become data.
+        **kwargs: keyword arguments of the model, likewise.
+
+    Example:
+        >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist, sumout
+        >>> def mixture(y):
+        ...     mu = numpyro.sample("mu", dist.Normal(0, 10).expand([2]))
+        ...     with numpyro.plate("points", len(y)):
+        ...         z = numpyro.sample("z", dist.Bernoulli(0.5))
+        ...         numpyro.sample("y", dist.Normal(mu[z], 1), obs=y)
+        >>> program = sumout.program(mixture, jnp.array([-1.0, 0.9, 1.1]))
+        >>> list(program.x), list(program.z)
+        (['mu'], ['z'])
+    """
+    if not callable(model):
+        raise OptionError(f"program: expected a NumPyro model (a function), got {type(model).__name__}.")
+    signature = inspect.signature(model)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise OptionError(f"program: the arguments do not fit the model {_name(model)}{signature}: {error}.") from error
+
+    def call(arguments: dict[str, Any]) -> Any:
+        placed = inspect.BoundArguments(signature, arguments)  # pyright: ignore[reportArgumentType]
+        return model(*placed.args, **placed.kwargs)
+
+    arguments = split_arguments(dict(bound.arguments), lambda values: _trace(call, values, jax.random.key(0)))
+
+    def model_of(z: dict[str, Any]) -> Callable[..., Any]:
+        return handlers.substitute(handlers.substitute(call, substitute_fn=_resolve_delta), data=z)
+
+    sites = _Sites.probe(call, arguments)
+
+    def log_joint(x, z, data):
+        with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
+            return -potential_energy(model_of(z), (arguments.rebuild(data),), {}, x)
+
+    def constrain_named(x, z, data):
+        values = constrain_fn(model_of(z), (arguments.rebuild(data),), {}, x, return_deterministic=True)
+        return {name: values[name] for name in [*sites.continuous, *sites.deterministic]}
+
+    return Program(
+        x=sites.continuous,
+        z=sites.discrete,
+        data=arguments.data,
+        log_joint=log_joint,
+        constrain_named=constrain_named,
+        observed=sites.observed,
+        dims=sites.dims,
+        fixed=arguments.fixed,
+        name=_name(model),
+    )
+
+
+@dataclass(frozen=True)
+class _Sites:
+    """What one run of the model shows of its sites."""
+
+    continuous: dict[str, ContinuousSite]
+    discrete: dict[str, DiscreteSite]
+    deterministic: tuple[str, ...]
+    observed: dict[str, np.ndarray]
+    dims: dict[str, tuple[str, ...]]
+
+    @staticmethod
+    def probe(call: Callable[[dict], Any], arguments: Any) -> "_Sites":
+        """Trace the model with an unknown key, so that whatever depends on a latent value is seen to do so."""
+        seen: dict[str, dict] = {}
+
+        def arrays(key, data):
+            seen.clear()
+            seen.update(_trace(call, arguments.rebuild(data), key))
+            bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
+            observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
+            return bounds, observed
+
+        closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(jax.random.key(0), arguments.data)
+        needs_key = _outputs_that_need_key(closed)
+        outputs = jax.jit(arrays)(jax.random.key(0), arguments.data)
+        known, tree = jax.tree.flatten(outputs)
+        del shapes
+        known = [None if random else np.asarray(value) for value, random in zip(known, needs_key, strict=True)]
+        bounds, observed = jax.tree.unflatten(tree, known)
+
+        continuous, discrete = {}, {}
+        for name, site in seen.items():
+            if _is_discrete_latent(site):
+                discrete[name] = DiscreteSite(_support(name, site, bounds[name]))
+            elif _is_latent(site):
+                continuous[name] = _continuous_site(name, site)
+        deterministic = tuple(name for name, site in seen.items() if site["type"] == "deterministic")
+        if not discrete:
+            raise ModelError(
+                "the model has no discrete latent site, so there is nothing to sum out "
+                f"(its latent sites: {', '.join(continuous) or 'none'}). Run NumPyro's NUTS on it."
+            )
+        dims = {name: _dims(name, site) for name, site in seen.items() if site["type"] == "sample"}
+        observed = {name: value for name, value in observed.items() if value is not None}
+        return _Sites(continuous, discrete, deterministic, observed, dims)
+
+
+def _name(model: Callable[..., Any]) -> str:
+    return getattr(model, "__name__", type(model).__name__)
+
+
+def _trace(call: Callable[[dict], Any], arguments: dict[str, Any], key: jax.Array) -> dict[str, dict]:
+    """One random run of the model, as NumPyro's trace of its sites."""
+    with validation_enabled():
+        trace = handlers.trace(handlers.seed(call, key)).get_trace(arguments)
+    for name, site in trace.items():
+        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
+            raise ModelError(
+                f"plate '{name}' draws a random subsample ({site['args'][1]} of {site['args'][0]}); "
+                "sumout uses all data: remove subsample_size."
+            )
+    return dict(trace)
+
+
+def _resolve_delta(site: dict) -> Any:
+    """The value of a latent that can take only one."""
+    if site["type"] == "sample" and _is_delta(site["fn"]):
+        return site["fn"].sample(None, site["kwargs"]["sample_shape"])
+    return None
+
+
+def _is_delta(fn: Any) -> bool:
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    return isinstance(fn, Delta)
+
+
+def _is_latent(site: dict) -> bool:
+    return site["type"] == "sample" and not site["is_observed"] and not _is_delta(site["fn"])
+
+
+def _is_discrete_latent(site: dict) -> bool:
+    return _is_latent(site) and site["fn"].support.is_discrete
+
+
+def _is_data(site: dict) -> bool:
+    # `factor` is an observed site without values.
+    return site["type"] == "sample" and site["is_observed"] and jnp.size(site["value"]) > 0
+
+
+def _base_constraint(site: dict) -> Any:
+    constraint = site["fn"].support
+    while isinstance(constraint, type(constraints.independent(constraints.real, 1))):
+        constraint = constraint.base_constraint
+    return constraint
+
+
+def _bounds(site: dict) -> dict[str, jax.Array]:
+    """The ends of a discrete support as arrays, broadcast to the site."""
+    constraint, shape = _base_constraint(site), jnp.shape(site["value"])
+    ends = {end: getattr(constraint, end, None) for end in ("lower_bound", "upper_bound")}
+    if constraint is constraints.boolean:
+        ends = {"lower_bound": 0, "upper_bound": 1}
+    return {end: jnp.broadcast_to(jnp.asarray(value), shape) for end, value in ends.items() if value is not None}
+
+
+def _outputs_that_need_key(closed: Any) -> list[bool]:
+    """For each output of a jaxpr whose first input is a key: whether it depends on that key."""
+    depends = []
+    for i in range(len(closed.jaxpr.outvars)):
+        _, used = partial_eval.dce_jaxpr(closed.jaxpr, [j == i for j in range(len(closed.jaxpr.outvars))])
+        depends.append(bool(used[0]))
+    return depends
+
+
+def _support(name: str, site: dict, bounds: dict[str, np.ndarray | None]) -> Support:
+    shape = jnp.shape(site["value"])
+    lower, upper = bounds.get("lower_bound"), bounds.get("upper_bound")
+    if "lower_bound" not in bounds:
+        raise ModelError(
+            f"discrete site '{name}' ({type(site['fn']).__name__}) has the support {site['fn'].support}, which sumout "
+            "cannot walk through. Supports that work: booleans, integer intervals, integers from a lower bound up."
+        )
+    if lower is None:
+        raise ModelError(
+            f"the lower end of the support of discrete site '{name}' depends on another latent site; "
+            "shift the variable so that its support starts at a fixed value."
+        )
+    if upper is None or lower.size == 0 or (upper - lower).max() >= MOST_VALUES:
+        # An upper end that moves with another latent is kept by the density, which is zero beyond it.
+        if lower.size and lower.min() != lower.max():
+            raise ModelError(f"discrete site '{name}': the lower end of an infinite support differs between elements.")
+        return Count(shape, int(lower.min()) if lower.size else 0)
+    return _interval(shape, lower.astype(int), upper.astype(int))
+
+
+def _interval(shape: tuple[int, ...], lower: np.ndarray, upper: np.ndarray) -> Finite:
+    """The integers from `lower` to `upper`, element by element where they differ."""
+    steps = np.arange((upper - lower).max() + 1)
+    if (lower == lower.min()).all() and (upper == upper.max()).all():
+        return Finite(lower.min() + steps, shape)
+    values = lower.reshape(-1, 1) + steps
+    allowed = values <= upper.reshape(-1, 1)
+    return Finite(np.where(allowed, values, lower.reshape(-1, 1)), shape, allowed)
+
+
+def _continuous_site(name: str, site: dict) -> ContinuousSite:
+    shape = jnp.shape(site["value"])
+    try:
+        unconstrained = biject_to(site["fn"].support).inverse_shape(shape)
+    except NotImplementedError as error:
+        raise ModelError(f"site '{name}': {site['fn'].support} has no map to the real line.") from error
+    return ContinuousSite(shape, tuple(unconstrained))
+
+
+def _dims(name: str, site: dict) -> tuple[str, ...]:
+    """Names of a site's dimensions: the plate's where there is one."""
+    ndim = jnp.ndim(site["value"])
+    dims = [f"{name}_dim_{i}" for i in range(ndim)]
+    for frame in site["cond_indep_stack"]:
+        position = ndim - site["fn"].event_dim + frame.dim
+        if 0 <= position < ndim and jnp.shape(site["value"])[position] == frame.size:
+            dims[position] = frame.name
+    return tuple(dims)

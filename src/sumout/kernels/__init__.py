@@ -1,0 +1,1 @@
+"""Markov kernels on (x, z): pure functions `(key, state, data) -> (state, info)`."""

@@ -1,0 +1,136 @@
+"""Alternating HMC on x and MCMC on z (Tolpin, Zhou and Yang 2020, Algorithm 2): the baseline everyone ships.
+
+    1. draw z from p(z|x, y) by one sweep of the plan's moves
+    2. draw x from p(x|y, z) by HMC: one z for a whole trajectory
+
+Exact, but z and x take turns, so that modes separated in x given z are crossed slowly.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from sumout.adapt.warmup import Tuning
+from sumout.errors import OptionError
+from sumout.gradient import Target
+from sumout.kernels.kernel import Kernel
+from sumout.program import Data, Nuisance
+
+FIRST_STEP_SIZE = 0.1
+DIVERGENCE = 1000.0  # energy error in nats
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "tuning"], meta_fields=[])
+@dataclass(frozen=True)
+class State:
+    """Position, nuisance, and what was tuned."""
+
+    x: Float[Array, " num_x"]
+    z: Nuisance
+    tuning: Tuning
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["log_density", "acceptance_rate", "step_size", "diverging"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class Info:
+    """Log p(x, z, y), the acceptance probability, the step size used, and whether the energy error was enormous."""
+
+    log_density: Float[Array, ""]
+    acceptance_rate: Float[Array, ""]
+    step_size: Float[Array, ""]
+    diverging: Bool[Array, ""]
+
+
+@dataclass(frozen=True)
+class AlternatingHMC(Kernel):
+    """A sweep over z, then HMC on x given z.
+
+    Attributes:
+        step_size: ε in units of the scale; None to tune it, and a scale for each coordinate, during warm-up.
+        num_leapfrog: leapfrog steps in a trajectory.
+        target_acceptance: what the tuning of the step size aims at.
+
+    Example:
+        >>> import sumout
+        >>> sumout.AlternatingHMC(num_leapfrog=5)
+        AlternatingHMC(step_size=None, num_leapfrog=5, target_acceptance=0.8)
+    """
+
+    name = "alternating"
+    step_size: float | None = None
+    num_leapfrog: int = 10
+    target_acceptance: float = 0.8
+
+    def __post_init__(self):
+        if self.step_size is not None and not self.step_size > 0:
+            raise OptionError(f"AlternatingHMC: step_size={self.step_size!r} must be positive, or None to tune it.")
+        if not isinstance(self.num_leapfrog, int) or self.num_leapfrog < 1:
+            raise OptionError(
+                f"AlternatingHMC: num_leapfrog={self.num_leapfrog!r} must be a whole number of at least 1."
+            )
+        if not 0 < self.target_acceptance < 1:
+            raise OptionError(f"AlternatingHMC: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
+
+    @property
+    def gradients_per_step(self) -> int:
+        """One for each leapfrog step."""
+        return self.num_leapfrog
+
+    def init(self, x: Array, z: Nuisance) -> State:
+        """Untuned."""
+        return State(x, z, Tuning.start(x, self.step_size or FIRST_STEP_SIZE))
+
+    def step(self, key: Array, state: State, data: Data) -> tuple[State, Info]:
+        """One sweep, one trajectory."""
+        assert isinstance(self.target, Target)
+        key_z, key_momentum, key_accept = jax.random.split(key, 3)
+        z = self.target.move(key_z, state.x, state.z, data)
+        step = state.tuning.step_size * state.tuning.scale
+        momentum = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
+        start, end = self._trajectory(state.x, z, momentum, step, data)
+        error = (end.log_density - 0.5 * end.momentum @ end.momentum) - (start.log_density - 0.5 * momentum @ momentum)
+        error = jnp.where(jnp.isfinite(error), error, -jnp.inf)
+        acceptance = jnp.exp(jnp.minimum(error, 0.0))
+        accepted = jax.random.uniform(key_accept, (), acceptance.dtype) < acceptance
+        x = jnp.where(accepted, end.x, state.x)
+        log_density = jnp.where(accepted, end.log_density, start.log_density)
+        info = Info(log_density, acceptance, state.tuning.step_size, error < -DIVERGENCE)
+        return State(x, z, state.tuning), info
+
+    def _trajectory(self, x: Array, z: Nuisance, momentum: Array, step: Array, data: Data) -> "tuple[_Point, _Point]":
+        """Leapfrog at fixed z, in coordinates scaled to unit mass."""
+        assert isinstance(self.target, Target)
+        value_and_grad = jax.value_and_grad(self.target.log_density)
+
+        def leap(_: int, point: _Point) -> _Point:
+            half = point.momentum + 0.5 * step * point.gradient
+            x = point.x + step * half
+            log_density, gradient = value_and_grad(x, z, data)
+            return _Point(x, half + 0.5 * step * gradient, log_density, gradient)
+
+        start = _Point(x, momentum, *value_and_grad(x, z, data))
+        return start, jax.lax.fori_loop(0, self.num_leapfrog, leap, start)
+
+    def adapt(self, key: Array, state: State, info: Info, data: Data, t: Array, length: Array) -> State:
+        """Tune step size and scale, unless the user gave a step size."""
+        del key, data
+        if self.step_size is not None:
+            return state
+        tuning = state.tuning.update(state.x, info.acceptance_rate, self.target_acceptance, t, length)
+        return State(state.x, state.z, tuning)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["x", "momentum", "log_density", "gradient"], meta_fields=[])
+@dataclass(frozen=True)
+class _Point:
+    x: Array
+    momentum: Array
+    log_density: Array
+    gradient: Array

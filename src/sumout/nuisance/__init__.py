@@ -1,0 +1,1 @@
+"""Moves that leave p(z | x, y) invariant."""

@@ -1,0 +1,123 @@
+"""`Program` and its sites: all that the rest of the library ever sees of a model.
+
+A program is log p(x, z, y) as one JAX function, with x moved to the real line:
+
+    log_density(x, z, data) = log p(t(x), z, y) + log |∂t/∂x|
+
+x is one flat vector of unconstrained reals. z is a dict of named arrays holding support values. data is whatever
+pytree of arrays the model was given; it is always an argument, never a constant inside compiled code.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sumout.supports import Implicit, Support
+
+Data = Any
+Nuisance = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class ContinuousSite:
+    """A continuous latent: the shape the user sees and the shape on the real line."""
+
+    shape: tuple[int, ...]
+    unconstrained_shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of unconstrained coordinates."""
+        return int(np.prod(self.unconstrained_shape))
+
+
+@dataclass(frozen=True)
+class DiscreteSite:
+    """A nuisance variable, or an array of them: one node of the graph for each element."""
+
+    support: Support
+
+    @property
+    def num_elements(self) -> int:
+        """How many elements (nodes of the graph) the site has."""
+        return int(np.prod(self.support.shape))
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """Shape of one element; only an implicit one can be other than scalar."""
+        return self.support.event_shape if isinstance(self.support, Implicit) else ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array as the model sees it."""
+        return self.support.shape + self.event_shape
+
+    @property
+    def dtype(self) -> Any:
+        """The type the array has inside the model, as JAX's settings allow it."""
+        return jax.dtypes.canonicalize_dtype(self.support.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A model ready for inference; made by `sumout.program` or `sumout.density`, not by hand.
+
+    Attributes:
+        x: the continuous sites, in the order of the flat vector.
+        z: the discrete sites, in the order of the graph's nodes.
+        data: the arrays the model was given.
+        log_joint: `(x as named unconstrained arrays, z, data) -> log density`, Jacobian included.
+        constrain_named: `(x as named unconstrained arrays, z, data) -> named values` for the user.
+        observed: named arrays for the `observed_data` group of a result.
+        dims: names of the dimensions of a variable, where the model names them.
+        fixed: names of the array arguments the model uses by value, so that they could not be kept as arguments.
+        name: what to call the model when speaking of it.
+    """
+
+    x: Mapping[str, ContinuousSite]
+    z: Mapping[str, DiscreteSite]
+    data: Data
+    log_joint: Callable[[dict[str, Array], Nuisance, Data], Array]
+    constrain_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]]
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fixed: tuple[str, ...] = ()
+    name: str = "program"
+
+    @property
+    def num_x(self) -> int:
+        """Length of the flat vector x."""
+        return sum(site.size for site in self.x.values())
+
+    @property
+    def num_z(self) -> int:
+        """Number of discrete elements, over all sites."""
+        return sum(site.num_elements for site in self.z.values())
+
+    def unravel(self, x: Float[Array, " num_x"]) -> dict[str, Array]:
+        """The flat vector as named unconstrained arrays."""
+        named, start = {}, 0
+        for name, site in self.x.items():
+            named[name] = x[start : start + site.size].reshape(site.unconstrained_shape)
+            start += site.size
+        return named
+
+    def log_density(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> Float[Array, ""]:
+        """log p(x, z, y) at unconstrained x, log |J| included; differentiable in x."""
+        return self.log_joint(self.unravel(x), z, data)
+
+    def constrain(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> dict[str, Array]:
+        """Named values of x as the user knows them, and the deterministics."""
+        return self.constrain_named(self.unravel(x), z, data)
+
+    def abstract_arguments(self) -> tuple[Any, Any, Any]:
+        """Shapes and types of `(x, z, data)`, for tracing."""
+        x = jax.ShapeDtypeStruct((self.num_x,), jnp.result_type(float))
+        z = {name: jax.ShapeDtypeStruct(site.shape, site.dtype) for name, site in self.z.items()}
+        data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), self.data)
+        return x, z, data

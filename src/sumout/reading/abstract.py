@@ -1,0 +1,69 @@
+"""What a reading knows of an array: its shape, its scopes, and its values where x and z do not enter them.
+
+Values are found only when a rule asks for them (an index, a mask, a loop counter): most of what is known, such as the
+observations, never matters for the structure.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from sumout.reading.scopes import EMPTY, Ids
+
+
+class Lazy:
+    """A value computed at most once, when first asked for."""
+
+    def __init__(self, compute: Callable[[], np.ndarray]):
+        self._compute: Callable[[], np.ndarray] | None = compute
+        self._value: np.ndarray | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the value is there already."""
+        return self._compute is None
+
+    def get(self) -> np.ndarray:
+        """The value."""
+        if self._compute is not None:
+            self._value, self._compute = self._compute(), None
+        assert self._value is not None
+        return self._value
+
+
+@dataclass(frozen=True, eq=False)
+class Abstract:
+    """An array as the reading sees it: `ids` is None where no element depends on z, `known` where values are not known."""
+
+    shape: tuple[int, ...]
+    ids: Ids | None = None
+    known: Lazy | None = None
+
+    @property
+    def scopes(self) -> Ids:
+        """The scopes of all elements, zeros where there is no dependence."""
+        return np.zeros(self.shape, np.int64) if self.ids is None else self.ids
+
+    @property
+    def value(self) -> np.ndarray:
+        """The known values."""
+        assert self.known is not None
+        return self.known.get()
+
+
+def constant(value: Any) -> Abstract:
+    """An array all of whose values are known."""
+    array = value if jax.dtypes.issubdtype(getattr(value, "dtype", None), jax.dtypes.extended) else np.asarray(value)
+    known = Lazy(lambda: array)
+    known.get()
+    return Abstract(np.shape(array), known=known)
+
+
+def dependent(shape: tuple[int, ...], ids: Ids | None) -> Abstract:
+    """An array of unknown values; scopes that turn out empty everywhere are forgotten."""
+    if ids is None or not np.any(ids != EMPTY):
+        return Abstract(shape)
+    return Abstract(shape, np.broadcast_to(ids, shape))

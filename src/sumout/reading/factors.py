@@ -1,0 +1,206 @@
+"""Take a scalar log density apart into the unsummed terms that depend on z.
+
+From the output we walk back through everything that is linear in what depends on z: sums, differences, reshapes,
+products with something free of z, slices, contractions. The walk stops, at a leaf, where linearity ends or where every
+element depends on one site only, so that nothing is left to separate. Then
+
+    log_density(x, z, data) = rest(x, data) + Σ_leaves Σ_e c_e · leaf_e
+
+with coefficients c = ∂ log_density / ∂ leaf, free of z, found by differentiating the linear part. Along the way each
+element is marked as live or not: one that a slice or a known mask leaves out has c = 0 whatever x is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal, Var
+
+from sumout.reading.flatten import bind, read_variable
+from sumout.reading.interpret import Env
+from sumout.reading.movement import MOVEMENTS, dynamic_slice
+from sumout.reading.rules import run_gather
+
+
+@dataclass(frozen=True, eq=False)
+class Factorisation:
+    """The leaves of a log density, and how to compute them."""
+
+    closed: ClosedJaxpr
+    leaves: tuple[Var, ...]
+    live: tuple[np.ndarray, ...]
+    linear: tuple[Any, ...]  # the equations between the leaves and the output
+
+    def evaluate(self, *args: Any) -> tuple[tuple[Any, ...], Any]:
+        """The factor arrays and the rest; their sum is the log density."""
+        env = self._environment(args)
+        dtype = self.closed.jaxpr.outvars[0].aval.dtype
+        values = [env[leaf].astype(dtype) for leaf in self.leaves]
+        rest, pull_back = jax.vjp(lambda leaves: self._linear_part(env, leaves), [jnp.zeros_like(v) for v in values])
+        (coefficients,) = pull_back(jnp.ones_like(rest))
+        # A leaf may be −∞ where its coefficient is zero (a masked element): it must not count.
+        factors = tuple(jnp.where(c == 0, 0.0, c * v) for c, v in zip(coefficients, values, strict=True))
+        return factors, rest
+
+    def _environment(self, args: Sequence[Any]) -> dict[Var, Any]:
+        """Every variable of the program; what is not used costs nothing once compiled."""
+        jaxpr = self.closed.jaxpr
+        env: dict[Var, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*self.closed.consts, *args], strict=True))
+        for eqn in jaxpr.eqns:
+            env.update(zip(eqn.outvars, bind(eqn, [read_variable(env, v) for v in eqn.invars]), strict=True))
+        return env
+
+    def _linear_part(self, env: dict[Var, Any], leaves: list[Any]) -> Any:
+        """The output as a function of the leaves, in floating point throughout, so that counts can be weighed too."""
+        (output,) = self.closed.jaxpr.outvars
+        local = {**env, **dict(zip(self.leaves, leaves, strict=True))}
+        for eqn in self.linear:
+            operands = [read_variable(local, v) for v in eqn.invars]
+            moved = _WEIGHED.get(eqn.primitive.name, slice(None))
+            operands[moved] = [jnp.asarray(value).astype(output.aval.dtype) for value in operands[moved]]
+            results = operands if eqn.primitive.name == "convert_element_type" else bind(eqn, operands)
+            local.update(zip(eqn.outvars, results, strict=True))
+        return read_variable(local, output)
+
+
+# Which operands of a linear primitive are weighed; the others are conditions and indices. Without an entry: all.
+_WEIGHED = {"select_n": slice(1, None), "gather": slice(0, 1), "dynamic_slice": slice(0, 1)}
+
+
+def factorise(closed: ClosedJaxpr, env: Env, num_sites: int) -> Factorisation:
+    """Walk back from the output of a flat jaxpr whose variables have been read into `env`."""
+    (output,) = closed.jaxpr.outvars
+    live: dict[Var, np.ndarray] = {}
+    if not isinstance(output, Literal) and env[output].ids is not None:
+        live[output] = np.ones((), bool)
+    leaves, linear = [], []
+    for eqn in reversed(closed.jaxpr.eqns):
+        reached = [v for v in eqn.outvars if v in live]
+        if not reached:
+            continue
+        if _is_linear(eqn, env) and not all(_is_separate(env[v].scopes, live[v], num_sites) for v in reached):
+            linear.append(eqn)
+            _pass_back(eqn, env, live)
+        else:
+            leaves += reached
+    leaves += [v for v in closed.jaxpr.invars if v in live]
+    return Factorisation(closed, tuple(leaves), tuple(live[v] for v in leaves), tuple(linear[::-1]))
+
+
+def _is_separate(scopes: np.ndarray, live: np.ndarray, num_sites: int) -> bool:
+    """Whether every live element depends on at most one site."""
+    return not (live & (scopes > num_sites)).any()
+
+
+def _depends(env: Env, variable: Var | Literal) -> bool:
+    return not isinstance(variable, Literal) and env[variable].ids is not None
+
+
+def _known(env: Env, variable: Var | Literal) -> bool:
+    return isinstance(variable, Literal) or env[variable].known is not None
+
+
+def _is_linear(eqn: Any, env: Env) -> bool:
+    """Whether the results are linear in the operands that depend on z, taken together."""
+    depends = [_depends(env, v) for v in eqn.invars]
+    name = eqn.primitive.name
+    if name in ("add", "add_any", "sub", "neg", "reduce_sum") or name in MOVEMENTS:
+        return True
+    if name == "mul":
+        return sum(depends) == 1
+    if name == "dot_general":
+        return sum(depends) == 1 and all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in eqn.invars)
+    if name == "div":
+        return not depends[1] and jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating)
+    if name == "select_n":
+        return not depends[0]
+    if name == "convert_element_type":
+        return _keeps_numbers(eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype)
+    if name in ("gather", "dynamic_slice"):
+        return all(_known(env, v) for v in eqn.invars[1:])
+    return False
+
+
+def _keeps_numbers(old: Any, new: Any) -> bool:
+    """Whether a conversion leaves the numbers as they are: True to 1, 3 to 3.0, but not 3.7 to 3."""
+    if jnp.issubdtype(new, jnp.floating):
+        return True
+    return jnp.issubdtype(new, jnp.signedinteger) and new.itemsize >= 4 and not jnp.issubdtype(old, jnp.floating)
+
+
+def _pass_back(eqn: Any, env: Env, live: dict[Var, np.ndarray]) -> None:
+    """Mark the live elements of the operands of a linear equation."""
+    name = eqn.primitive.name
+    shapes = [np.shape(v.val) if isinstance(v, Literal) else v.aval.shape for v in eqn.invars]
+    outs = [live.get(v, np.zeros(v.aval.shape, bool)) for v in eqn.outvars]
+    out = outs[0]
+
+    def mark(i: int, mask: np.ndarray) -> None:
+        variable = eqn.invars[i]
+        if _depends(env, variable):
+            mask = _unbroadcast(mask, shapes[i])
+            live[variable] = live[variable] | mask if variable in live else mask
+
+    if name == "mul":
+        for i, other in ((0, 1), (1, 0)):
+            mark(i, out & _possibly_nonzero(env, eqn.invars[other]))
+    elif name == "select_n":
+        condition = eqn.invars[0]
+        for i in range(1, len(eqn.invars)):
+            chosen = _value(env, condition) == i - 1 if _known(env, condition) else True
+            mark(i, out & chosen)
+    elif name == "reduce_sum":
+        mark(0, np.broadcast_to(np.expand_dims(out, eqn.params["axes"]), shapes[0]))
+    elif name == "dot_general":
+        for i, shape in enumerate(shapes):
+            mark(i, np.ones(shape, bool))
+    elif name in MOVEMENTS or name in ("gather", "dynamic_slice"):
+        _pass_back_movement(eqn, env, shapes, outs, mark)
+    else:
+        for i in range(len(eqn.invars)):
+            mark(i, out)
+
+
+def _pass_back_movement(eqn: Any, env: Env, shapes: list[tuple[int, ...]], outs: list[np.ndarray], mark: Any) -> None:
+    """Send numbered elements through the movement and see which of them arrive at a live place."""
+    name, moved = eqn.primitive.name, len(shapes)
+    numbers, start = [], 1
+    for shape in shapes:
+        size = int(np.prod(shape))
+        numbers.append(np.arange(start, start + size).reshape(shape))
+        start += size
+    if name == "gather":
+        moved = 1
+        arrived = run_gather(numbers[0], _value(env, eqn.invars[1]), eqn.params)
+    elif name == "dynamic_slice":
+        moved = 1
+        arrived = dynamic_slice(numbers[0], *(_value(env, v) for v in eqn.invars[1:]), **eqn.params)
+    else:
+        arrived = MOVEMENTS[name](*numbers, **eqn.params)
+    pieces = arrived if eqn.primitive.multiple_results else (arrived,)
+    reached = np.zeros(start, bool)
+    for piece, out in zip(pieces, outs, strict=True):
+        reached[np.asarray(piece)[out]] = True
+    for i in range(moved):
+        mark(i, reached[numbers[i]])
+
+
+def _value(env: Env, variable: Var | Literal) -> np.ndarray:
+    return np.asarray(variable.val) if isinstance(variable, Literal) else env[variable].value
+
+
+def _possibly_nonzero(env: Env, variable: Var | Literal) -> np.ndarray | bool:
+    return _value(env, variable) != 0 if _known(env, variable) else True
+
+
+def _unbroadcast(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The mask of an operand that was stretched to the shape of the result."""
+    mask = np.asarray(mask)
+    if mask.shape == shape:
+        return mask
+    mask = mask.any(axis=tuple(range(mask.ndim - len(shape))))
+    stretched = tuple(axis for axis, n in enumerate(shape) if n == 1 and mask.shape[axis] != 1)
+    return mask.any(axis=stretched, keepdims=True)

@@ -1,0 +1,117 @@
+"""Trace a function to one flat jaxpr in which sums stand open.
+
+Nested `jit` bodies are written out, and a loop that only adds to a carry,
+
+    carry_t = carry_{t−1} + term_t        becomes        terms stacked, carry_T = carry_0 + Σ_t term_t,
+
+so that the terms of a log density accumulated in a `lax.scan` can be seen one by one. Functions with derivative rules
+of their own (`custom_jvp`, `custom_vjp`) stay whole: the factors must be differentiable as the program was.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
+from jax.interpreters import partial_eval
+
+CALLS = frozenset(("jit", "pjit", "closed_call", "core_call"))
+
+
+def flatten(fn: Callable[..., Any], *args: Any) -> ClosedJaxpr:
+    """The jaxpr of `fn` at arguments of these shapes, written out and without dead equations."""
+    closed = jax.make_jaxpr(fn)(*args)
+    return _retrace(closed, [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars])
+
+
+def _retrace(closed: ClosedJaxpr, args: Sequence[Any]) -> ClosedJaxpr:
+    written_out = jax.make_jaxpr(lambda *values: evaluate_written_out(closed.jaxpr, closed.consts, values))(*args)
+    jaxpr = written_out.jaxpr
+    live, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=[True] * len(jaxpr.invars))
+    return ClosedJaxpr(live, written_out.consts)
+
+
+def read_variable(env: dict[Var, Any], variable: Var | Literal) -> Any:
+    """The value of a variable or literal."""
+    return variable.val if isinstance(variable, Literal) else env[variable]
+
+
+def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """Run one equation; always a list of results."""
+    out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def evaluate_written_out(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    """Run a jaxpr with its calls written out and its accumulating loops opened."""
+    env: dict[Var, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+    for eqn in jaxpr.eqns:
+        operands = [read_variable(env, v) for v in eqn.invars]
+        if eqn.primitive.name in CALLS:
+            body = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+            results = evaluate_written_out(body.jaxpr, body.consts, operands)
+        elif eqn.primitive.name == "scan":
+            results = _run_scan(eqn, operands)
+        else:
+            results = bind(eqn, operands)
+        env.update(zip(eqn.outvars, results, strict=True))
+    return [read_variable(env, v) for v in jaxpr.outvars]
+
+
+def _run_scan(eqn: Any, operands: list[Any]) -> list[Any]:
+    num_consts, num_carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    consts, init, xs = (
+        operands[:num_consts],
+        operands[num_consts : num_consts + num_carry],
+        operands[num_consts + num_carry :],
+    )
+    body = _retrace(
+        eqn.params["jaxpr"],
+        [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.params["jaxpr"].jaxpr.invars],
+    )
+    adders = [
+        i for i in range(num_carry) if _only_adds(body.jaxpr, body.jaxpr.invars[num_consts + i], body.jaxpr.outvars[i])
+    ]
+    if not adders:
+        return bind(eqn, operands)
+    kept = [i for i in range(num_carry) if i not in adders]
+
+    def step(carry, x):
+        full = [jnp.zeros_like(value) for value in init]
+        for i, value in zip(kept, carry, strict=True):
+            full[i] = value
+        out = jaxpr_as_fun(body)(*consts, *full, *x)
+        return [out[i] for i in kept], ([out[i] for i in adders], out[num_carry:])
+
+    last, (terms, ys) = lax.scan(
+        step, [init[i] for i in kept], list(xs), length=eqn.params["length"], reverse=eqn.params["reverse"]
+    )
+    carry = list(init)
+    for i, value in zip(kept, last, strict=True):
+        carry[i] = value
+    for i, stacked in zip(adders, terms, strict=True):
+        carry[i] = init[i] + jnp.sum(stacked, axis=0)
+    return [*carry, *ys]
+
+
+def _only_adds(body: Jaxpr, carry_in: Var, carry_out: Var | Literal) -> bool:
+    """Whether `carry_out = carry_in + …` and `carry_in` is used for nothing else."""
+    if not jnp.issubdtype(carry_in.aval.dtype, jnp.floating) or isinstance(carry_out, Literal):
+        return False
+    uses = sum(v is carry_in for eqn in body.eqns for v in eqn.invars) + sum(v is carry_in for v in body.outvars)
+    if uses != 1 or carry_out is carry_in:
+        return False
+    maker = {out: eqn for eqn in body.eqns for out in eqn.outvars}
+    pending, seen = [carry_out], set()
+    while pending:
+        variable = pending.pop()
+        if variable is carry_in:
+            return True
+        eqn = maker.get(variable)
+        if eqn is not None and variable not in seen and eqn.primitive.name in ("add", "add_any", "sub"):
+            seen.add(variable)
+            addends = eqn.invars[:1] if eqn.primitive.name == "sub" else eqn.invars
+            pending += [v for v in addends if not isinstance(v, Literal) and v.aval.shape == carry_in.aval.shape]
+    return False

@@ -1,0 +1,200 @@
+"""Run a jaxpr on scopes instead of numbers: which sites does every element of every array depend on?
+
+Data are known, x is not, z is what we follow. Loops are stepped through with their counters known, branches are taken
+where their condition is known.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
+
+from sumout.reading.abstract import Abstract, Lazy, constant, dependent
+from sumout.reading.flatten import bind
+from sumout.reading.movement import MOVEMENTS, dynamic_slice, dynamic_update_slice
+from sumout.reading.rules import RULES, apply_rule, opaque
+from sumout.reading.scopes import Scopes
+
+Env = dict[Var, Abstract]
+
+# Known values that are cheap to have by NumPy: index arithmetic, counters, masks.
+NUMPY: dict[str, Callable[..., Any]] = {
+    **MOVEMENTS,
+    "add": lambda a, b, **_: a + b,
+    "and": lambda a, b, **_: a & b,
+    "clamp": lambda low, a, high, **_: np.clip(a, low, high),
+    "convert_element_type": lambda a, *, new_dtype, **_: np.asarray(a).astype(new_dtype),
+    "dynamic_slice": dynamic_slice,
+    "dynamic_update_slice": dynamic_update_slice,
+    "eq": lambda a, b, **_: a == b,
+    "ge": lambda a, b, **_: a >= b,
+    "gt": lambda a, b, **_: a > b,
+    "iota": lambda *, dtype, shape, dimension, **_: np.broadcast_to(
+        np.arange(shape[dimension], dtype=dtype).reshape([-1 if i == dimension else 1 for i in range(len(shape))]),
+        shape,
+    ),
+    "le": lambda a, b, **_: a <= b,
+    "lt": lambda a, b, **_: a < b,
+    "mul": lambda a, b, **_: a * b,
+    "ne": lambda a, b, **_: a != b,
+    "neg": lambda a, **_: -a,
+    "not": lambda a, **_: ~a,
+    "or": lambda a, b, **_: a | b,
+    "select_n": lambda which, *cases, **_: np.choose(np.asarray(which).astype(int), np.broadcast_arrays(*cases)),
+    "sub": lambda a, b, **_: a - b,
+}
+SMALL = 64
+LONGEST_LOOP = 1_000_000
+
+
+class Reader:
+    """Follows scopes through jaxprs and remembers which primitives it had no rule for."""
+
+    def __init__(self, scopes: Scopes):
+        self.scopes = scopes
+        self.opaque: set[str] = set()
+        self._live: dict[int, tuple[Jaxpr, list[Any]]] = {}
+
+    def run(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Abstract]) -> Env:
+        """All variables of the jaxpr, abstractly."""
+        env: Env = dict(zip(jaxpr.constvars, map(constant, consts), strict=True))
+        env.update(zip(jaxpr.invars, operands, strict=True))
+        for eqn in self._live_equations(jaxpr):
+            results = self._equation(eqn, [_read(env, v) for v in eqn.invars])
+            env.update(zip(eqn.outvars, results, strict=True))
+        return env
+
+    def call(self, closed: ClosedJaxpr | Jaxpr, operands: Sequence[Abstract]) -> list[Abstract]:
+        """The results of a jaxpr, abstractly."""
+        jaxpr, consts = (closed.jaxpr, closed.consts) if isinstance(closed, ClosedJaxpr) else (closed, ())
+        env = self.run(jaxpr, consts, operands)
+        return [_read(env, v) for v in jaxpr.outvars]
+
+    def _live_equations(self, jaxpr: Jaxpr) -> list[Any]:
+        if id(jaxpr) not in self._live:
+            needed = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
+            live = []
+            for eqn in reversed(jaxpr.eqns):
+                if any(v in needed for v in eqn.outvars):
+                    live.append(eqn)
+                    needed.update(v for v in eqn.invars if not isinstance(v, Literal))
+            self._live[id(jaxpr)] = jaxpr, live[::-1]
+        return self._live[id(jaxpr)][1]
+
+    def _equation(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
+        if all(operand.ids is None for operand in operands):
+            if all(operand.known is not None for operand in operands):
+                return _known_results(eqn, operands)
+            return [Abstract(out.aval.shape) for out in eqn.outvars]
+        name = eqn.primitive.name
+        if name in CONTROL:
+            return CONTROL[name](self, eqn, operands)
+        if name not in RULES:
+            self.opaque.add(name)
+        return apply_rule(self.scopes, eqn, operands)
+
+    def _enter(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
+        body = next(eqn.params[p] for p in ("jaxpr", "call_jaxpr", "fun_jaxpr") if p in eqn.params)
+        return self.call(body, operands)
+
+    def _scan(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
+        params = eqn.params
+        first_x = params["num_consts"] + params["num_carry"]
+        consts, carry, xs = (
+            operands[: params["num_consts"]],
+            operands[params["num_consts"] : first_x],
+            operands[first_x:],
+        )
+        order = range(params["length"])[:: -1 if params["reverse"] else 1]
+        rows: dict[int, list[Abstract]] = {}
+        for t in order:
+            out = self.call(params["jaxpr"], [*consts, *carry, *(_row(x, t) for x in xs)])
+            carry, rows[t] = out[: params["num_carry"]], out[params["num_carry"] :]
+        stacked = [_stack([rows[t][i] for t in range(len(rows))]) for i in range(len(eqn.outvars) - len(carry))]
+        return [*carry, *stacked]
+
+    def _while(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
+        split = eqn.params["cond_nconsts"], eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
+        cond_consts, body_consts, carry = operands[: split[0]], operands[split[0] : split[1]], operands[split[1] :]
+        for _ in range(LONGEST_LOOP):
+            (going_on,) = self.call(eqn.params["cond_jaxpr"], [*cond_consts, *carry])
+            if going_on.known is None:
+                break
+            if not going_on.value:
+                return carry
+            carry = self.call(eqn.params["body_jaxpr"], [*body_consts, *carry])
+        self.opaque.add("while")
+        return [
+            dependent(o.aval.shape, ids) for o, ids in zip(eqn.outvars, opaque(self.scopes, eqn, operands), strict=True)
+        ]
+
+    def _cond(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
+        which, *rest = operands
+        branches = eqn.params["branches"]
+        if which.known is not None:
+            return self.call(branches[int(np.clip(which.value, 0, len(branches) - 1))], rest)
+        each = [self.call(branch, rest) for branch in branches]
+        results = []
+        for out, cases in zip(eqn.outvars, zip(*each, strict=True), strict=True):
+            ids = which.ids
+            for case in cases:
+                ids = self.scopes.union(ids, case.ids)
+            results.append(dependent(out.aval.shape, ids))
+        return results
+
+
+CONTROL: dict[str, Callable[[Reader, Any, list[Abstract]], list[Abstract]]] = {
+    **dict.fromkeys(
+        "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr checkpoint remat2".split(),
+        Reader._enter,
+    ),
+    "scan": Reader._scan,
+    "while": Reader._while,
+    "cond": Reader._cond,
+}
+
+
+def _read(env: Env, variable: Var | Literal) -> Abstract:
+    return constant(variable.val) if isinstance(variable, Literal) else env[variable]
+
+
+def _row(stacked: Abstract, t: int) -> Abstract:
+    if stacked.ids is not None:
+        return dependent(stacked.shape[1:], stacked.ids[t])
+    known = stacked.known
+    return Abstract(stacked.shape[1:], known=None if known is None else Lazy(lambda: known.get()[t]))
+
+
+def _stack(rows: list[Abstract]) -> Abstract:
+    shape = (len(rows), *rows[0].shape)
+    if all(row.ids is None for row in rows):
+        if all(row.known is not None for row in rows):
+            return Abstract(shape, known=Lazy(lambda: np.stack([row.value for row in rows])))
+        return Abstract(shape)
+    return dependent(shape, np.stack([row.scopes for row in rows]))
+
+
+def _known_results(eqn: Any, operands: list[Abstract]) -> list[Abstract]:
+    """Results of an equation whose operands are all known, to be computed when asked for."""
+    shapes = [out.aval.shape for out in eqn.outvars]
+    use_numpy = eqn.primitive.name in NUMPY
+
+    def compute() -> list[Any]:
+        values = [operand.value for operand in operands]
+        if use_numpy:
+            out = NUMPY[eqn.primitive.name](*values, **eqn.params)
+            return list(out) if eqn.primitive.multiple_results else [out]
+        with jax.ensure_compile_time_eval():
+            return [_as_numpy(value) for value in bind(eqn, values)]
+
+    at_hand = all(operand.known is not None and operand.known.is_ready for operand in operands)
+    if use_numpy and at_hand and sum(np.prod(shape) for shape in shapes) <= SMALL:
+        return [constant(value) for value in compute()]  # at once: a counter must not become a tower of promises
+    results = Lazy(compute)  # pyright: ignore[reportArgumentType]
+    return [Abstract(shape, known=Lazy(lambda i=i: results.get()[i])) for i, shape in enumerate(shapes)]
+
+
+def _as_numpy(value: Any) -> Any:
+    return value if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended) else np.asarray(value)

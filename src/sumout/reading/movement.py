@@ -1,0 +1,75 @@
+"""Operations that only move elements about, on NumPy arrays.
+
+The same function serves the values of a known array and the numbers of its scopes. NumPy is used where the operation
+is simple, because running it through JAX would compile a program for every new shape and index.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def _slice(a: np.ndarray, *, start_indices, limit_indices, strides, **_: Any) -> np.ndarray:
+    strides = strides or (1,) * a.ndim
+    return a[tuple(slice(*bounds) for bounds in zip(start_indices, limit_indices, strides, strict=True))]
+
+
+def _broadcast_in_dim(a: np.ndarray, *, shape, broadcast_dimensions, **_: Any) -> np.ndarray:
+    inner = [1] * len(shape)
+    for size, dim in zip(a.shape, broadcast_dimensions, strict=True):
+        inner[dim] = size
+    return np.broadcast_to(a.reshape(inner), shape)
+
+
+def _reshape(a: np.ndarray, *, new_sizes, dimensions=None, **_: Any) -> np.ndarray:
+    return (a if dimensions is None else a.transpose(dimensions)).reshape(new_sizes)
+
+
+def _split(a: np.ndarray, *, sizes, axis, **_: Any) -> tuple[np.ndarray, ...]:
+    return tuple(np.split(a, np.cumsum(sizes)[:-1], axis=axis))
+
+
+def _pad(a: np.ndarray, fill: np.ndarray, *, padding_config, **_: Any) -> np.ndarray:
+    sizes = [low + high + n + max(n - 1, 0) * gap for n, (low, high, gap) in zip(a.shape, padding_config, strict=True)]
+    # Negative padding cuts: lay the array out on a larger canvas, then crop.
+    before = [max(-low, 0) for low, _, _ in padding_config]
+    after = [max(-high, 0) for _, high, _ in padding_config]
+    canvas = np.full([s + b + e for s, b, e in zip(sizes, before, after, strict=True)], fill, a.dtype)
+    inside = tuple(
+        slice(max(low, 0), max(low, 0) + n + max(n - 1, 0) * gap, gap + 1)
+        for n, (low, _, gap) in zip(a.shape, padding_config, strict=True)
+    )
+    canvas[inside] = a
+    return canvas[tuple(slice(b, b + s) for b, s in zip(before, sizes, strict=True))]
+
+
+def dynamic_slice(a: np.ndarray, *starts: np.ndarray, slice_sizes, **_: Any) -> np.ndarray:
+    """A window of `a` whose start is clamped to fit, as in JAX."""
+    first = [int(np.clip(s, 0, n - size)) for s, n, size in zip(starts, a.shape, slice_sizes, strict=True)]
+    return a[tuple(slice(s, s + size) for s, size in zip(first, slice_sizes, strict=True))]
+
+
+def dynamic_update_slice(a: np.ndarray, update: np.ndarray, *starts: np.ndarray, **_: Any) -> np.ndarray:
+    """`a` with a window replaced by `update`, its start clamped to fit."""
+    first = [int(np.clip(s, 0, n - size)) for s, n, size in zip(starts, a.shape, update.shape, strict=True)]
+    out = a.copy()
+    out[tuple(slice(s, s + size) for s, size in zip(first, update.shape, strict=True))] = update
+    return out
+
+
+# Primitive → function of arrays and the primitive's parameters. All operands are moved; none is an index.
+MOVEMENTS: dict[str, Callable[..., Any]] = {
+    "broadcast_in_dim": _broadcast_in_dim,
+    "concatenate": lambda *arrays, dimension, **_: np.concatenate(arrays, axis=dimension),
+    "copy": lambda a, **_: a,
+    "copy_p": lambda a, **_: a,
+    "expand_dims": lambda a, *, dimensions, **_: np.expand_dims(a, dimensions),
+    "pad": _pad,
+    "reshape": _reshape,
+    "rev": lambda a, *, dimensions, **_: np.flip(a, dimensions),
+    "slice": _slice,
+    "split": _split,
+    "squeeze": lambda a, *, dimensions, **_: np.squeeze(a, axis=dimensions),
+    "transpose": lambda a, *, permutation, **_: a.transpose(permutation),
+}

@@ -1,0 +1,250 @@
+"""One rule a primitive: from the scopes of its operands to the scopes of its results.
+
+A rule is called only when some operand depends on z. It may return more sites than the truth, never fewer. A primitive
+without a rule is opaque: all its results depend on all its operands.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from sumout.reading.abstract import Abstract, dependent
+from sumout.reading.movement import MOVEMENTS, dynamic_slice, dynamic_update_slice
+from sumout.reading.scopes import EMPTY, Ids, Scopes
+
+Rule = Callable[[Scopes, Any, list[Abstract]], list[Ids | None]]
+
+ELEMENTWISE = frozenset(
+    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil
+    clamp clz complex conj convert_element_type copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1
+    floor ge gt igamma igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max
+    min mul ne neg nextafter not optimization_barrier or polygamma population_count pow random_gamma_grad real
+    reduce_precision regularized_incomplete_beta rem round rsqrt select_n shift_left shift_right_arithmetic
+    shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor zeta""".split()
+)
+
+
+def elementwise(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Each element depends on what the operands' elements at its place depend on."""
+    del eqn
+    ids = None
+    for operand in operands:
+        ids = scopes.union(ids, operand.ids)
+    return [ids]
+
+
+def product(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """As element-wise, but where one factor is known to be zero (or False) the other has no say."""
+    (ids,) = elementwise(scopes, eqn, operands)
+    shape = eqn.outvars[0].aval.shape
+    for operand in operands:
+        if operand.known is not None and not np.all(operand.value):
+            ids = np.where(np.broadcast_to(operand.value != 0, shape), ids, EMPTY)
+    return [ids]
+
+
+def select(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """A known condition picks one case for each element; an unknown one leaves them all in."""
+    condition, *cases = operands
+    if condition.known is None:
+        return elementwise(scopes, eqn, operands)
+    shape = eqn.outvars[0].aval.shape
+    chosen = np.broadcast_to(condition.value, shape).astype(int)
+    return [np.select([chosen == i for i in range(len(cases))], [np.broadcast_to(c.scopes, shape) for c in cases])]
+
+
+def barrier(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Each result is its operand."""
+    del scopes, eqn
+    return [operand.ids for operand in operands]
+
+
+def movement(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Move the scopes as the elements move."""
+    del scopes
+    moved = MOVEMENTS[eqn.primitive.name](*(operand.scopes for operand in operands), **eqn.params)
+    return list(moved) if eqn.primitive.multiple_results else [moved]
+
+
+def reduction(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Union over the reduced axes."""
+    return [scopes.reduce(operands[0].scopes, tuple(eqn.params["axes"]))]
+
+
+def cumulation(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Running union along the axis."""
+    return [scopes.accumulate(operands[0].scopes, eqn.params["axis"], eqn.params["reverse"])]
+
+
+def along_axis(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Sorting: every result along the axis depends on all operands along it."""
+    axis = eqn.params.get("dimension", eqn.params.get("axis", -1)) % len(operands[0].shape)
+    ids = None
+    for operand in operands:
+        if operand.ids is not None:
+            ids = scopes.union(ids, scopes.reduce(operand.ids, (axis,), keepdims=True))
+    return [ids for _ in eqn.outvars]
+
+
+def matrices(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Linear algebra on the last two axes: everything within one matrix depends on all of it."""
+    ids = None
+    for operand in operands:
+        if operand.ids is not None:
+            whole = scopes.reduce(operand.ids, (operand.ids.ndim - 2, operand.ids.ndim - 1))
+            ids = scopes.union(ids, whole)
+    assert ids is not None
+    return [ids.reshape(ids.shape + (1,) * (len(out.aval.shape) - ids.ndim)) for out in eqn.outvars]
+
+
+def dot_general(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Union along the contracted axes; where the other operand is known, only along its non-zeros."""
+    (contract_l, contract_r), (batch_l, batch_r) = eqn.params["dimension_numbers"]
+    left, right = operands
+
+    def arranged(array: np.ndarray, batch: tuple[int, ...], contract: tuple[int, ...]) -> np.ndarray:
+        free = [axis for axis in range(array.ndim) if axis not in (*batch, *contract)]
+        sizes = [int(np.prod([array.shape[a] for a in axes])) for axes in (batch, free, contract)]
+        return array.transpose([*batch, *free, *contract]).reshape(sizes)
+
+    def side(one, batch, contract, other, other_batch, other_contract) -> Ids | None:
+        """Scopes (batch, free, other free) that come in through `one`."""
+        if one.ids is None:
+            return None
+        ids = arranged(one.ids, batch, contract)
+        if other.known is None or np.all(other.value != 0):
+            return scopes.reduce(ids, (2,))[:, :, None]
+        mask = arranged(other.value, other_batch, other_contract) != 0
+        return scopes.reduce(np.where(mask[:, None, :, :], ids[:, :, None, :], EMPTY), (3,))
+
+    from_left = side(left, batch_l, contract_l, right, batch_r, contract_r)
+    from_right = side(right, batch_r, contract_r, left, batch_l, contract_l)
+    if from_right is not None:
+        from_right = from_right.transpose(0, 2, 1)
+    ids = scopes.union(from_left, from_right)
+    assert ids is not None
+    shape = eqn.outvars[0].aval.shape
+    free_l = int(np.prod([n for a, n in enumerate(left.shape) if a not in (*batch_l, *contract_l)]))
+    free_r = int(np.prod([n for a, n in enumerate(right.shape) if a not in (*batch_r, *contract_r)]))
+    return [np.broadcast_to(ids, (ids.shape[0], free_l, free_r)).reshape(shape)]
+
+
+def gather(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Known indices: move the scopes. Unknown ones: any element they may point to, and what the index depends on."""
+    operand, indices = operands
+    numbers = eqn.params["dimension_numbers"]
+    if indices.known is not None:
+        return [run_gather(operand.scopes, indices.value, eqn.params)]
+    ids = None
+    if operand.ids is not None:
+        reach = scopes.reduce(operand.ids, tuple(numbers.start_index_map), keepdims=True)
+        anywhere = np.zeros(indices.shape, np.int32)
+        ids = run_gather(np.broadcast_to(reach, operand.shape), anywhere, eqn.params)
+    if indices.ids is not None:
+        row = scopes.reduce(indices.ids, (indices.ids.ndim - 1,))
+        ids = scopes.union(ids, np.expand_dims(row, numbers.offset_dims))
+    return [ids]
+
+
+def run_gather(array: np.ndarray, indices: np.ndarray, params: dict[str, Any]) -> np.ndarray:
+    """A gather of integers, zeros where it would read outside."""
+    options = {name: params[name] for name in ("dimension_numbers", "slice_sizes", "mode")}
+    with jax.ensure_compile_time_eval():
+        return np.asarray(lax.gather(array.astype(np.int32), indices, fill_value=EMPTY, **options))
+
+
+def scatter(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Known indices: each place collects what is written to it. Unknown ones: any place may have collected all."""
+    operand, indices, updates = operands
+    if indices.known is None:
+        anything = scopes.everything([indices.ids, updates.ids])
+        return [scopes.union(operand.scopes, np.full(operand.shape, anything))]
+    numbers = eqn.params["dimension_numbers"]
+    kept = set(numbers.inserted_window_dims) | set(numbers.operand_batching_dims)
+    windows = iter(updates.shape[axis] for axis in numbers.update_window_dims)
+    places = run_gather(
+        np.arange(1, np.prod(operand.shape, dtype=int) + 1).reshape(operand.shape),
+        indices.value,
+        {
+            "dimension_numbers": lax.GatherDimensionNumbers(
+                offset_dims=numbers.update_window_dims,
+                collapsed_slice_dims=numbers.inserted_window_dims,
+                start_index_map=numbers.scatter_dims_to_operand_dims,
+                operand_batching_dims=numbers.operand_batching_dims,
+                start_indices_batching_dims=numbers.scatter_indices_batching_dims,
+            ),
+            "slice_sizes": tuple(1 if axis in kept else next(windows) for axis in range(len(operand.shape))),
+            "mode": lax.GatherScatterMode.FILL_OR_DROP,
+        },
+    )
+    out = operand.scopes.ravel().copy()
+    if eqn.primitive.name == "scatter":  # overwritten, not combined
+        out[places[places > 0] - 1] = EMPTY
+    written, arriving = places.ravel(), updates.scopes.ravel()
+    while (found := np.flatnonzero((written > 0) & (arriving != EMPTY))).size:
+        # One update a place in each round, until none is left.
+        targets, first = np.unique(written[found], return_index=True)
+        joined = scopes.union(out[targets - 1], arriving[found[first]])
+        out[targets - 1] = joined
+        written = np.delete(written, found[first])
+        arriving = np.delete(arriving, found[first])
+    return [out.reshape(operand.shape)]
+
+
+def window(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """dynamic_slice: along an axis whose start is not known, the window may lie anywhere."""
+    operand, *starts = operands
+    unknown = tuple(axis for axis, start in enumerate(starts) if start.known is None)
+    reach = scopes.reduce(operand.scopes, unknown, keepdims=True) if unknown else operand.scopes
+    first = [np.zeros((), int) if start.known is None else start.value for start in starts]
+    ids = dynamic_slice(np.broadcast_to(reach, operand.shape), *first, **eqn.params)
+    return [_with_all(scopes, ids, [start.ids for start in starts])]
+
+
+def window_update(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """dynamic_update_slice: with an unknown start, any place may have been overwritten."""
+    operand, update, *starts = operands
+    if all(start.known is not None for start in starts):
+        return [dynamic_update_slice(operand.scopes, update.scopes, *(start.value for start in starts), **eqn.params)]
+    return [_with_all(scopes, operand.scopes, [update.ids, *(start.ids for start in starts)])]
+
+
+def _with_all(scopes: Scopes, ids: Ids, others: list[Ids | None]) -> Ids:
+    joined = scopes.union(ids, np.full(ids.shape, scopes.everything(others)))
+    assert joined is not None
+    return joined
+
+
+def opaque(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Everything depends on everything."""
+    anything = scopes.everything([operand.ids for operand in operands])
+    return [np.full(out.aval.shape, anything) for out in eqn.outvars]
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(ELEMENTWISE, elementwise),
+    **dict.fromkeys(MOVEMENTS, movement),
+    **dict.fromkeys(("mul", "and"), product),
+    **dict.fromkeys(
+        "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor argmax argmin".split(), reduction
+    ),
+    **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp".split(), cumulation),
+    **dict.fromkeys(("sort", "top_k"), along_axis),
+    **dict.fromkeys("cholesky triangular_solve lu qr eigh svd householder_product".split(), matrices),
+    **dict.fromkeys("scatter scatter_add scatter-add scatter_mul scatter_min scatter_max".split(), scatter),
+    "select_n": select,
+    "optimization_barrier": barrier,
+    "dot_general": dot_general,
+    "gather": gather,
+    "dynamic_slice": window,
+    "dynamic_update_slice": window_update,
+}
+
+
+def apply_rule(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
+    """The results of one equation with an operand that depends on z."""
+    rule = RULES.get(eqn.primitive.name, opaque)
+    return [dependent(out.aval.shape, ids) for out, ids in zip(eqn.outvars, rule(scopes, eqn, operands), strict=True)]

@@ -1,0 +1,103 @@
+"""Sets of sites, each known by a number, so that an array of numbers says which sites every element depends on.
+
+Number 0 is the empty set, numbers 1..N are the single sites 0..N−1, larger numbers are unions, each stored once.
+Because a scope is a plain integer, an operation that only moves elements about (a slice, a transpose, a gather) can be
+applied to the array of numbers as it stands; one that mixes elements takes unions.
+"""
+
+import numpy as np
+
+Ids = np.ndarray  # integers, the shape of the array they describe
+
+EMPTY = 0
+FEW = 8  # so many columns are joined one by one
+
+
+class Scopes:
+    """The table of all scopes met so far in one reading."""
+
+    def __init__(self, num_sites: int):
+        self.num_sites = num_sites
+        self._unions: list[frozenset[int]] = []
+        self._number: dict[frozenset[int], int] = {}
+        self._joined: dict[int, int] = {}
+
+    def members(self, number: int) -> frozenset[int]:
+        """The sites of a scope."""
+        if number == EMPTY:
+            return frozenset()
+        if number <= self.num_sites:
+            return frozenset((number - 1,))
+        return self._unions[number - self.num_sites - 1]
+
+    def number(self, members: frozenset[int]) -> int:
+        """The number of a set of sites, a new one if it was not met before."""
+        if len(members) <= 1:
+            return next(iter(members)) + 1 if members else EMPTY
+        if members not in self._number:
+            self._unions.append(members)
+            self._number[members] = self.num_sites + len(self._unions)
+        return self._number[members]
+
+    def union(self, a: Ids | None, b: Ids | None) -> Ids | None:
+        """Element-wise union; None stands for an array without any dependence."""
+        if a is None or b is None:
+            return b if a is None else a
+        if a is b:
+            return a
+        a, b = np.broadcast_arrays(a, b)
+        out = np.array(np.maximum(a, b))
+        mixed = (a != b) & (a != EMPTY) & (b != EMPTY)
+        if mixed.any():
+            out[mixed] = self._join(np.minimum(a[mixed], b[mixed]), out[mixed])
+        return out
+
+    def _join(self, low: Ids, high: Ids) -> Ids:
+        pairs, place = np.unique(low.astype(np.int64) << 32 | high, return_inverse=True)
+        joined = [self._join_pair(pair) for pair in pairs.tolist()]
+        return np.asarray(joined, low.dtype)[place]
+
+    def _join_pair(self, pair: int) -> int:
+        if pair not in self._joined:
+            low, high = self.members(pair >> 32), self.members(pair & 0xFFFFFFFF)
+            self._joined[pair] = self.number(low | high)
+        return self._joined[pair]
+
+    def reduce(self, ids: Ids, axes: tuple[int, ...], keepdims: bool = False) -> Ids:
+        """Union along axes."""
+        kept = [axis for axis in range(ids.ndim) if axis not in axes]
+        shape = [ids.shape[axis] for axis in kept]
+        length = int(np.prod([ids.shape[axis] for axis in axes]))
+        rows = ids.transpose([*kept, *axes]).reshape(-1, length)
+        if length <= FEW:
+            out = np.zeros(len(rows), ids.dtype)
+            for column in rows.T:
+                out = self.union(out, column)
+        else:
+            met: dict[bytes, int] = {}  # rows repeat: every output of a matrix product sees the same column
+            out = np.zeros(len(rows), ids.dtype)
+            for i, row in enumerate(np.ascontiguousarray(rows)):
+                label = row.tobytes()
+                if label not in met:
+                    met[label] = self.everything([row])
+                out[i] = met[label]
+        out = np.asarray(out).reshape(shape)
+        return np.expand_dims(out, axes) if keepdims else out
+
+    def accumulate(self, ids: Ids, axis: int, reverse: bool) -> Ids:
+        """Running union along an axis."""
+        ordered = np.moveaxis(np.flip(ids, axis) if reverse else ids, axis, 0)
+        rows = [ordered[0]]
+        for row in ordered[1:]:
+            joined = self.union(rows[-1], row)
+            assert joined is not None
+            rows.append(joined)
+        out = np.moveaxis(np.stack(rows), 0, axis)
+        return np.flip(out, axis) if reverse else out
+
+    def everything(self, arrays: list[Ids | None]) -> int:
+        """The union of all elements of all arrays."""
+        numbers = np.unique(np.concatenate([np.zeros(0, np.int64), *(a.ravel() for a in arrays if a is not None)]))
+        single = numbers[(numbers != EMPTY) & (numbers <= self.num_sites)] - 1
+        unions = (self.members(n) for n in numbers[numbers > self.num_sites].tolist())
+        return self.number(frozenset(single.tolist()).union(*unions))

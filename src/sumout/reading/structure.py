@@ -1,0 +1,228 @@
+"""`Structure`: the factors of a program, their scopes, and the graph of its discrete sites."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array
+
+from sumout.errors import OptionError, ReadingError
+from sumout.program import Data, Nuisance, Program
+from sumout.reading.abstract import Abstract, constant
+from sumout.reading.factors import Factorisation, factorise
+from sumout.reading.flatten import flatten
+from sumout.reading.graph import Graph, connect
+from sumout.reading.interpret import Reader
+from sumout.reading.scopes import EMPTY, Scopes
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """How the discrete sites of a program hang together, read off its traced code.
+
+    Attributes:
+        program: what was read.
+        opaque: names of the primitives the reading could not see into.
+    """
+
+    program: Program
+    opaque: tuple[str, ...]
+    _factorisation: Factorisation
+    _scopes: Scopes
+    _ids: tuple[np.ndarray, ...]  # scopes of each factor array, zero where an element never counts
+
+    def factors(self, x: Array, z: Nuisance, data: Data) -> tuple[Array, ...]:
+        """The unsummed terms that depend on z; with `rest` they add up to the log density."""
+        return self._evaluate(x, z, data)[0]
+
+    def rest(self, x: Array, z: Nuisance, data: Data) -> Array:
+        """The part of the log density in which z does not occur (z is asked for by the program, not used)."""
+        return self._evaluate(x, z, data)[1]
+
+    def _evaluate(self, x: Array, z: Nuisance, data: Data) -> tuple[tuple[Array, ...], Array]:
+        return self._factorisation.evaluate(*jax.tree.leaves((x, z, data)))
+
+    @property
+    def factor_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the factor arrays."""
+        return tuple(ids.shape for ids in self._ids)
+
+    @cached_property
+    def _factor_numbers(self) -> np.ndarray:
+        return np.concatenate([np.zeros(0, np.int64), *(ids.ravel() for ids in self._ids)])
+
+    @cached_property
+    def scopes(self) -> sp.csr_array:
+        """Which factor element (rows, all arrays one after the other) depends on which site (columns)."""
+        distinct, rows = np.unique(self._factor_numbers, return_inverse=True)
+        return self._matrix(distinct)[rows]
+
+    @cached_property
+    def scopes_by_site(self) -> sp.csr_array:
+        """The transpose of `scopes`, for looking up the factors of a site."""
+        return self.scopes.T.tocsr()
+
+    def _matrix(self, numbers: np.ndarray) -> sp.csr_array:
+        members = [sorted(self._scopes.members(int(n))) for n in numbers]
+        indptr = np.cumsum([0, *(len(m) for m in members)])
+        indices = np.fromiter((site for m in members for site in m), np.int64, indptr[-1])
+        return sp.csr_array((np.ones(len(indices), bool), indices, indptr), shape=(len(members), self.num_sites))
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Neighbours, components and colours."""
+        numbers = np.unique(self._factor_numbers)
+        return connect(self._matrix(numbers[numbers != EMPTY]))
+
+    @cached_property
+    def site_numbers(self) -> dict[str, np.ndarray]:
+        """For each name the numbers of its elements among all discrete elements."""
+        sizes = [site.num_elements for site in self.program.z.values()]
+        ends = np.cumsum(sizes)
+        return {name: np.arange(end - size, end) for name, size, end in zip(self.program.z, sizes, ends, strict=True)}
+
+    @property
+    def num_sites(self) -> int:
+        """Number of discrete elements."""
+        return self.program.num_z
+
+    @property
+    def num_edges(self) -> int:
+        """Number of pairs of sites that share a factor."""
+        return self.graph.num_edges
+
+    @property
+    def edges(self) -> np.ndarray:
+        """The pairs themselves, `(num_edges, 2)`."""
+        return self.graph.edges
+
+    @property
+    def colours(self) -> np.ndarray:
+        """A colour for each site; neighbours never share one."""
+        return self.graph.colours
+
+    @property
+    def num_colours(self) -> int:
+        """Number of colours."""
+        return int(self.colours.max(initial=-1)) + 1
+
+    @property
+    def components(self) -> np.ndarray:
+        """The component each site is in."""
+        return self.graph.components
+
+    @property
+    def num_components(self) -> int:
+        """Number of components."""
+        return int(self.components.max(initial=-1)) + 1
+
+    def __repr__(self) -> str:
+        return (
+            f"Structure({self.program.name}: {self.num_sites} sites, {self.num_edges} edges, "
+            f"{self.num_colours} colours, {self.num_components} components)"
+        )
+
+
+def read(program: Program) -> Structure:
+    """Read off a program how its discrete sites hang together.
+
+    The program is traced, not run: nothing is declared by the user, and what the reading cannot see into counts as
+    depending on everything.
+
+    Args:
+        program: from `sumout.program` or `sumout.density`.
+
+    Example:
+        >>> import jax.numpy as jnp, sumout
+        >>> def ising(x, z, data):
+        ...     return 0.5 * (z["s"][1:] == z["s"][:-1]).sum() - x["h"] ** 2
+        >>> from numpyro.distributions import constraints
+        >>> program = sumout.density(ising, x={"h": (constraints.real, ())}, z={"s": sumout.finite(2, shape=10)})
+        >>> sumout.read(program)
+        Structure(ising: 10 sites, 9 edges, 2 colours, 1 components)
+    """
+    if not isinstance(program, Program):
+        raise OptionError(f"expected a Program from sumout.program or sumout.density, got {type(program).__name__}.")
+    closed = flatten(program.log_density, *program.abstract_arguments())
+    scopes = Scopes(program.num_z)
+    reader = Reader(scopes)
+    x = Abstract((program.num_x,))
+    operands = jax.tree.leaves((x, _site_ids(program), jax.tree.map(constant, program.data)), is_leaf=_is_abstract)
+    env = reader.run(closed.jaxpr, closed.consts, operands)
+    factorisation = factorise(closed, env, program.num_z)
+    ids = tuple(
+        np.where(live, env[leaf].scopes, EMPTY)
+        for leaf, live in zip(factorisation.leaves, factorisation.live, strict=True)
+    )
+    return Structure(program, tuple(sorted(reader.opaque)), factorisation, scopes, ids)
+
+
+def _is_abstract(leaf: Any) -> bool:
+    return isinstance(leaf, Abstract)
+
+
+def _site_ids(program: Program) -> dict[str, Abstract]:
+    """Every element of every discrete site as itself."""
+    named, start = {}, 1
+    for name, site in program.z.items():
+        numbers = np.arange(start, start + site.num_elements).reshape(site.support.shape)
+        spread = numbers.reshape(numbers.shape + (1,) * len(site.event_shape))
+        named[name] = Abstract(site.shape, np.broadcast_to(spread, site.shape))
+        start += site.num_elements
+    return named
+
+
+def guard(structure: Structure, x: Array, z: Nuisance, others: Nuisance) -> None:
+    """Compare the reading with the program itself: change some sites and see which factors move.
+
+    Args:
+        structure: the reading.
+        x: a point.
+        z: nuisance values at that point.
+        others: as z, with a leading axis of alternatives.
+
+    Raises:
+        ReadingError: a factor moved that depends on none of the changed sites, or the factors do not add up.
+    """
+    program = structure.program
+
+    @jax.jit
+    def evaluate(x, z, others, data):
+        def parts(z):
+            factors, rest = structure._evaluate(x, z, data)
+            flat = jnp.concatenate([jnp.zeros(0), *(f.ravel() for f in factors)])
+            return flat, flat.sum() + rest, program.log_density(x, z, data)
+
+        return parts(z), jax.vmap(parts)(others)
+
+    (base, total, whole), (moved, totals, wholes) = evaluate(x, z, others, program.data)
+    _check_sums(np.append(totals, total), np.append(wholes, whole))
+    for i, alternative in enumerate(np.asarray(moved)):
+        changed = np.concatenate(
+            [
+                (np.asarray(z[name]) != np.asarray(others[name][i])).reshape(site.num_elements, -1).any(axis=1)
+                for name, site in program.z.items()
+            ]
+        )
+        may_move = structure.scopes @ changed
+        differs = ~np.isclose(alternative, np.asarray(base), equal_nan=True)
+        if (differs & ~may_move).any():
+            element = int(np.flatnonzero(differs & ~may_move)[0])
+            raise ReadingError(
+                f"internal error while reading '{program.name}': factor element {element} moved although none of the "
+                f"{int(changed.sum())} changed sites is in its scope. Please report this program."
+            )
+
+
+def _check_sums(totals: np.ndarray, wholes: np.ndarray) -> None:
+    sound = np.isfinite(wholes)
+    tolerance = 1e-3 if wholes.dtype == np.float32 else 1e-8
+    if not np.allclose(totals[sound], wholes[sound], rtol=tolerance, atol=tolerance):
+        raise ReadingError(
+            f"internal error while reading the program: its factors add up to {totals[sound]}, its log density is "
+            f"{wholes[sound]}. Please report this program."
+        )

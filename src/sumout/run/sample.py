@@ -1,0 +1,110 @@
+"""`sumout.sample`: the whole walk from a program to its posterior."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import xarray as xr
+
+from sumout.errors import OptionError
+from sumout.gradient import Target
+from sumout.kernels.kernel import Kernel
+from sumout.kernels.names import find_kernel
+from sumout.plan import Plan, make_plan
+from sumout.program import Program
+from sumout.reading.structure import guard, read
+from sumout.run.loop import CHUNK, run_chains
+from sumout.run.progress import progress_bar
+from sumout.run.result import build_result
+from sumout.run.start import draw_z, find_starts
+
+GUARD_FLIPS = 4
+
+
+def sample(
+    program: Program,
+    kernel: Kernel | str | None = None,
+    *,
+    draws: int = 1000,
+    tune: int = 1000,
+    steps: int = 10,
+    chains: int = 4,
+    seed: int = 0,
+    progress: bool | None = None,
+    plan: Mapping[str, str] | None = None,
+    chunk: int = CHUNK,
+) -> xr.DataTree:
+    """Draw from the posterior of x and z.
+
+    Args:
+        program: from `sumout.program` or `sumout.density`.
+        kernel: an object such as `sumout.SGHMC(step_size=0.05)`, its name, or None for the default.
+        draws: draws to keep from each chain.
+        tune: draws of warm-up before them, not kept.
+        steps: gradient steps between draws.
+        chains: number of chains.
+        seed: fixes all randomness; the same seed gives the same draws.
+        progress: show a progress bar; None shows it on a terminal only.
+        plan: how to draw a discrete site, by name: "gibbs", "metropolis" or "prior".
+        chunk: draws computed between two looks at the progress; does not change the draws.
+
+    Returns:
+        A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;
+        `sample_stats` what the kernel reports; `observed_data` the data.
+
+    Example:
+        >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
+        >>> def mixture(y):
+        ...     mu = numpyro.sample("mu", dist.Normal(0, 10))
+        ...     with numpyro.plate("points", len(y)):
+        ...         z = numpyro.sample("z", dist.Bernoulli(0.5))
+        ...         numpyro.sample("y", dist.Normal(mu * z, 1), obs=y)
+        >>> program = sumout.program(mixture, np.array([5.1, 0.2, 4.8]))
+        >>> result = sumout.sample(program, draws=50, tune=50, chains=2)
+        >>> dict(result.posterior.z.sizes)
+        {'chain': 2, 'draw': 50, 'points': 3}
+    """
+    _check_options(program=program, draws=draws, tune=tune, steps=steps, chains=chains, seed=seed, chunk=chunk)
+    chosen = find_kernel(kernel)
+    made = make_plan(read(program), plan)
+    key_start, key_guard, key_run = jax.random.split(jax.random.key(seed), 3)
+    with progress_bar(progress, chains) as report:
+        x, z = find_starts(made, key_start, chains)
+        _guard_reading(made, key_guard, x[0], jax.tree.map(lambda a: a[0], z))
+        bound = chosen.bind(Target(program.log_density, made.sweep))
+        steps_per_draw = max(1, round(steps / bound.gradients_per_step))
+        record, _ = run_chains(
+            bound, key_run, x, z, program.data,
+            draws=draws, tune=tune, steps=steps_per_draw, chunk=chunk, report=report,
+        )  # fmt: skip
+    return build_result(program, record, {"kernel": repr(chosen), "seed": seed, "tune": tune, "steps": steps})
+
+
+def _check_options(program: Any, **numbers: Any) -> None:
+    if not isinstance(program, Program):
+        raise OptionError(
+            f"sample: expected a Program, got {type(program).__name__}; make one with sumout.program(model, *args) "
+            "from a NumPyro model or sumout.density(log_density, x=…, z=…) from a function."
+        )
+    least = {"tune": 0, "seed": 0}
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least.get(name, 1):
+            raise OptionError(f"sample: {name}={value!r} must be a whole number of at least {least.get(name, 1)}.")
+
+
+def _guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: dict[str, jax.Array]) -> None:
+    """Change a random half of the sites, a few times over, and see that only the right factors move."""
+    program = plan.structure.program
+
+    def flip(key: jax.Array) -> dict[str, jax.Array]:
+        key_z, key_which = jax.random.split(key)
+        other = draw_z(key_z, program, program.data)
+        keys = jax.random.split(key_which, len(z))
+        chosen = {
+            name: jax.random.bernoulli(k, 0.5, program.z[name].support.shape) for k, name in zip(keys, z, strict=True)
+        }
+        spread = {name: c.reshape(c.shape + (1,) * (z[name].ndim - c.ndim)) for name, c in chosen.items()}
+        return {name: jnp.where(spread[name], other[name], z[name]) for name in z}
+
+    guard(plan.structure, x, z, jax.vmap(flip)(jax.random.split(key, GUARD_FLIPS)))
