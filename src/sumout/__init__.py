@@ -1,5 +1,7 @@
 """sumout: leave the discrete variables in; sumout sums them out."""
 
+from sumout.diagnose import summary
+from sumout.explain import explain
 from sumout.frontends.density import density
 from sumout.frontends.numpyro import program
 from sumout.gradient import gradient_estimator
@@ -15,10 +17,12 @@ __all__ = [
     "Structure",
     "count",
     "density",
+    "explain",
     "finite",
     "gradient_estimator",
     "implicit",
     "program",
     "read",
     "sample",
+    "summary",
 ]

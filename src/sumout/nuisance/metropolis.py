@@ -19,6 +19,10 @@ from sumout.program import Data, Nuisance
 from sumout.supports import Implicit
 
 
+# Two values of equal probability would change places at every step, for ever: now and then a member sits still.
+BOLDNESS = 15 / 16
+
+
 class Proposal(Protocol):
     """Proposes new values for the members of a block."""
 
@@ -35,20 +39,21 @@ class Metropolis:
     block: Block
     propose: Proposal
 
-    def log_ratio(self, x: Array, z: Nuisance, proposed: Array, data: Data) -> Float[Array, " n"]:
-        """Log of the acceptance ratio of every member's proposal."""
+    def log_acceptance(self, x: Array, z: Nuisance, proposed: Array, data: Data) -> Float[Array, " n"]:
+        """Log of the probability that a member accepts its proposal."""
         now = self.block.factor_sums(x, z, data)
         then = self.block.factor_sums(x, self.block.place(z, proposed), data)
         # From an impossible value (an unlucky start) go anywhere.
-        return jnp.where(now == -jnp.inf, 0.0, then - now)
+        log_ratio = jnp.where(now == -jnp.inf, 0.0, then - now)
+        return jnp.log(BOLDNESS) + jnp.minimum(log_ratio, 0.0)
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Propose and accept for all members at once."""
         key_propose, key_accept = jax.random.split(key)
         current = self.block.take(z)
         proposed = self.propose(key_propose, current, data)
-        log_ratio = self.log_ratio(x, z, proposed, data)
-        accepted = jnp.log1p(-jax.random.uniform(key_accept, log_ratio.shape, log_ratio.dtype)) < log_ratio
+        probability = jnp.exp(self.log_acceptance(x, z, proposed, data))
+        accepted = jax.random.uniform(key_accept, probability.shape, probability.dtype) < probability
         accepted = accepted.reshape(accepted.shape + (1,) * (current.ndim - 1))
         return self.block.place(z, jnp.where(accepted, proposed, current))
 
@@ -76,20 +81,26 @@ class UniformOther:
         return jnp.take_along_axis(values, proposed[None], axis=0)[0]
 
 
+# Sizes of a step on the counts: 1 half of the time, else anything from 1 to 127, log-uniformly.
+STEP_SIZES = np.arange(1, 128)
+STEP_PROBABILITIES = 0.5 * (STEP_SIZES == 1) + 0.5 * np.log2(1 + 1 / STEP_SIZES) / np.log2(len(STEP_SIZES) + 1)
+
+
 @partial(jax.tree_util.register_dataclass, data_fields=["lower"], meta_fields=[])
 @dataclass(frozen=True, eq=False)
 class CountStep:
-    """Up or down by 1, or, every other time, by a larger number (1 to 127, log-uniform). Below `lower`: stay."""
+    """Up or down, each half of the time, by a random size; where that would lead below `lower`: stay."""
 
     lower: Array
 
     def __call__(self, key: Array, current: Array, data: Data) -> Array:
-        """A symmetric step; one that would leave the support is replaced by none."""
+        """A symmetric step."""
         del data
-        key_up, key_far, key_size = jax.random.split(key, 3)
-        far = jnp.exp2(7 * jax.random.uniform(key_size, current.shape)).astype(current.dtype)
-        size = jnp.where(jax.random.bernoulli(key_far, 0.5, current.shape), far, 1)
-        proposed = current + jnp.where(jax.random.bernoulli(key_up, 0.5, current.shape), size, -size)
+        key_up, key_size = jax.random.split(key)
+        distribution = jnp.cumsum(jnp.asarray(STEP_PROBABILITIES))[:-1]
+        size = 1 + jnp.searchsorted(distribution, jax.random.uniform(key_size, current.shape), side="right")
+        step = jnp.where(jax.random.bernoulli(key_up, 0.5, current.shape), size, -size)
+        proposed = current + step.astype(current.dtype)
         return jnp.where(proposed < self.lower, current, proposed)
 
 

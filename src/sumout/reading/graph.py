@@ -26,6 +26,39 @@ class Graph:
     colours: np.ndarray  # (num_sites,)
 
 
+@dataclass(frozen=True)
+class Shape:
+    """A kind of component: what it looks like and how large it is."""
+
+    kind: str  # "isolated", "path", "tree", "ring", "clique" or "network"
+    size: int
+
+
+def component_shapes(graph: Graph) -> list[Shape]:
+    """The shape of every component, in the order of their labels."""
+    sizes = np.bincount(graph.components)
+    edges = np.bincount(graph.components[graph.edges[:, 0]], minlength=len(sizes))
+    degrees = np.bincount(graph.edges.ravel(), minlength=graph.num_sites)
+    largest = np.zeros(len(sizes), np.int64)
+    np.maximum.at(largest, graph.components, degrees)
+    unlisted = graph.num_edges > len(graph.edges)
+    return [
+        Shape(_kind(int(n), int(e), int(d), unlisted), int(n)) for n, e, d in zip(sizes, edges, largest, strict=True)
+    ]
+
+
+def _kind(size: int, edges: int, degree: int, unlisted: bool) -> str:
+    if size == 1:
+        return "isolated"
+    if unlisted and size > LARGEST_LISTED_CLIQUE:
+        return "network"
+    if edges == size - 1:
+        return "path" if degree <= 2 else "tree"
+    if edges == size * (size - 1) // 2:
+        return "clique"
+    return "ring" if edges == size and degree == 2 else "network"
+
+
 def connect(scopes: sp.csr_array) -> Graph:
     """The graph of a matrix of distinct scopes (scopes × sites)."""
     num_sites = scopes.shape[1]

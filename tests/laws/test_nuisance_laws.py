@@ -1,0 +1,188 @@
+"""Every move on z leaves p(z|x, y) invariant: πP = π, without noise, on spaces that can be listed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sumout
+from enumeration import joint_states, log_joint, random_x, state_numbers
+from programs import ENUMERABLE, REAL
+from sumout.nuisance.gibbs import Gibbs, draw
+from sumout.nuisance.metropolis import STEP_PROBABILITIES, STEP_SIZES, CountStep, FromSampler, UniformOther
+from sumout.nuisance.sweep import Stack
+from sumout.plan import make_plan
+
+MOST_STATES = 256
+
+
+def unstacked(moves):
+    for move in moves:
+        if isinstance(move, Stack):
+            yield from (jax.tree.map(lambda a, c=c: a[c], move.stacked) for c in range(move.length))
+        else:
+            yield move
+
+
+def member_tables(move, x, states, data):
+    """For every joint state: values `(S, C, n)` each member may go to, and the probability `(S, C, n)` that it does."""
+    if isinstance(move, Gibbs):
+        values = jnp.broadcast_to(move.values, (move.values.shape[0], move.block.size))
+        probability = jax.vmap(lambda z: jnp.exp(move.log_conditionals(x, z, data)))(states)
+        return jnp.broadcast_to(values, (len(probability), *values.shape)), probability
+    current = jax.vmap(move.block.take)(states)
+    proposals, weights = proposal_table(move, current)
+    accept = jax.vmap(lambda z, p: jax.vmap(lambda q: move.log_acceptance(x, z, q, data))(p))(states, proposals)
+    accepted = weights * jnp.exp(accept)
+    values = jnp.concatenate([proposals, current[:, None]], axis=1)
+    return values, jnp.concatenate([accepted, 1 - accepted.sum(axis=1, keepdims=True)], axis=1)
+
+
+def proposal_table(move, current):
+    """Proposed values `(S, C, n)` and their probabilities."""
+    propose = move.propose
+    if isinstance(propose, UniformOther):
+        most = propose.values.shape[0]
+        columns = jnp.broadcast_to(propose.values, (most, move.block.size))
+        index = jnp.argmax(columns[None] == current[:, None], axis=1)
+        shifts = jnp.arange(1, most)[None, :, None]
+        place = (index[:, None] + shifts) % propose.num_values
+        values = jnp.take_along_axis(jnp.broadcast_to(columns, (len(current), *columns.shape)), place, axis=1)
+        return values, (shifts < propose.num_values) / jnp.maximum(propose.num_values - 1, 1)
+    if isinstance(propose, CountStep):
+        steps = jnp.concatenate([STEP_SIZES, -STEP_SIZES])[None, :, None]
+        weights = jnp.concatenate([STEP_PROBABILITIES, STEP_PROBABILITIES])[None, :, None] / 2
+        values = current[:, None] + steps
+        inside = values >= propose.lower
+        return jnp.where(inside, values, current[:, None]), jnp.where(inside, weights, 0.0)
+    assert isinstance(propose, FromSampler)
+    values = jnp.arange(2)[None, :, None] + jnp.zeros_like(current)[:, None]
+    return values, jnp.where(values == 1, 0.3, 0.7)
+
+
+def transition_matrix(move, x, states, data):
+    """P of one block: its members move independently."""
+    flat, numbers = state_numbers(states)
+    values, probability = (np.asarray(a) for a in member_tables(move, x, states, data))
+    matrix = np.zeros((len(flat), len(flat)))
+    columns = [np.flatnonzero(member_columns(move, states) == i)[0] for i in range(move.block.size)]
+    for s, row in enumerate(flat):
+        outcomes = {row.tobytes(): 1.0}
+        for i, column in enumerate(columns):
+            spread = {}
+            for label, weight in outcomes.items():
+                base = np.frombuffer(label).copy()
+                for value, p in zip(values[s, :, i], probability[s, :, i], strict=True):
+                    if p > 0:
+                        base[column] = value
+                        spread[base.tobytes()] = spread.get(base.tobytes(), 0.0) + weight * p
+            outcomes = spread
+        for label, weight in outcomes.items():
+            matrix[s, numbers[label]] += weight
+    return matrix
+
+
+def member_columns(move, states):
+    """For every element of z the member it is, −1 if none."""
+    parts = []
+    for name, array in states.items():
+        size = int(np.prod(array.shape[1:]))
+        slot = np.full(size, -1)
+        if name in move.block.names:
+            given = move.block.slots[move.block.names.index(name)]
+            slot = np.arange(size) if given is None else np.where(np.asarray(given) < move.block.size, given, -1)
+        parts.append(slot)
+    return np.concatenate(parts)
+
+
+def check_invariance(program, wishes=None, num_counts=0):
+    states = joint_states(program, num_counts)
+    x = random_x(program)
+    density = np.asarray(log_joint(program, states)(x))
+    pi = np.exp(density - density.max())
+    pi /= pi.sum()
+    sweep = np.eye(len(pi))
+    for move in unstacked(make_plan(sumout.read(program), wishes).moves):
+        matrix = transition_matrix(move, x, states, program.data)
+        assert np.abs(matrix.sum(axis=1) - 1).max() < 1e-10
+        assert np.abs(pi @ matrix - pi).sum() < 1e-10
+        sweep = sweep @ matrix
+    # A sweep moves every site: it must not leave anything it could reach untouched.
+    assert np.abs(np.linalg.matrix_power(sweep, 200)[density > -np.inf] - pi).sum(axis=1).max() < 0.5
+    return sweep
+
+
+@pytest.mark.parametrize("name", ENUMERABLE)
+@pytest.mark.parametrize("method", ["gibbs", "metropolis"])
+def test_moves_leave_the_conditional_invariant(name, method):
+    program = ENUMERABLE[name]()
+    states = int(np.prod([site.support.num_values**site.num_elements for site in program.z.values()]))
+    if states > MOST_STATES:
+        small = {"loop_hmm": (4, 3), "tree": (2,), "spike_and_slab": (5,)}[name]
+        program = ENUMERABLE[name](*small)
+    check_invariance(program, dict.fromkeys(program.z, method))
+
+
+def test_count_steps_leave_the_conditional_invariant():
+    def counts(x, z, data):
+        n = z["n"]
+        log_poisson = n * jnp.log(3.0) - jax.scipy.special.gammaln(n + 1.0)
+        joined = -0.1 * (n[0] - n[1]) ** 2 * jnp.exp(-(x["a"] ** 2))
+        return jnp.where(n < 15, log_poisson, -jnp.inf).sum() + joined
+
+    program = sumout.density(counts, x={"a": REAL}, z={"n": sumout.count(2)})
+    states = joint_states(program, 15)
+    x, plan = random_x(program), make_plan(sumout.read(program))
+    density = np.asarray(log_joint(program, states)(x))
+    pi = np.exp(density - density.max()) / np.exp(density - density.max()).sum()
+    assert len(plan.moves) == 2
+    for move in plan.moves:
+        matrix = transition_matrix(move, x, states, program.data)
+        assert np.abs(pi @ matrix - pi).sum() < 1e-10
+
+
+def test_proposals_from_a_sampler_leave_the_conditional_invariant():
+    """The sampler's own law multiplies the density of the program: p(z) p(x|z)."""
+
+    def given(x, z, data):
+        joined = 0.7 * (z["z"][1:] == z["z"][:-1]).sum()
+        return joined - 0.5 * ((x["a"] - z["z"]) ** 2).sum()
+
+    sampler = sumout.implicit(lambda key: jax.random.bernoulli(key, 0.3).astype(int), shape=4)
+    program = sumout.density(given, x={"a": REAL}, z={"z": sampler})
+    explicit = sumout.density(given, x={"a": REAL}, z={"z": sumout.finite(2, 4)})
+    states = joint_states(explicit)
+    x = random_x(program)
+    prior = jnp.where(states["z"] == 1, jnp.log(0.3), jnp.log(0.7)).sum(axis=1)
+    density = np.asarray(log_joint(program, states)(x) + prior)
+    pi = np.exp(density) / np.exp(density).sum()
+    for move in make_plan(sumout.read(program)).moves:
+        matrix = transition_matrix(move, x, states, program.data)
+        assert np.abs(pi @ matrix - pi).sum() < 1e-10
+
+
+@pytest.mark.parametrize("method", ["gibbs", "metropolis"])
+def test_dice_follow_the_table(method):
+    """What a move draws has the frequencies its table says (chi-square; fails by chance once in 1e8)."""
+    program = ENUMERABLE["grid"]()
+    states = joint_states(program)
+    x, plan = random_x(program), make_plan(sumout.read(program), {"s": method})
+    move = plan.moves[0]
+    start = jax.tree.map(lambda a: a[5], states)
+    row = transition_matrix(move, x, states, program.data)[5]
+    keys = jax.random.split(jax.random.key(3), 40_000)
+    drawn = jax.vmap(lambda key: move(key, x, start, program.data))(keys)
+    _, numbers = state_numbers(states)
+    found = np.bincount([numbers[r.tobytes()] for r in state_numbers(drawn)[0]], minlength=len(row))
+    assert found[row == 0].sum() == 0
+    expected = row[row > 0] * len(keys)
+    statistic = ((found[row > 0] - expected) ** 2 / expected).sum()
+    degrees = (row > 0).sum() - 1
+    assert statistic < degrees + 8 * np.sqrt(2 * degrees) + 20
+
+
+def test_draw_never_takes_an_impossible_value():
+    table = jnp.log(jnp.array([[0.0, 1.0, 0.5], [0.5, 0.0, 0.0], [0.5, 0.0, 0.5], [0.0, 0.0, 0.0]]))
+    drawn = jax.vmap(lambda key: draw(key, table))(jax.random.split(jax.random.key(0), 5000))
+    assert set(np.unique(drawn[:, 0])) == {1, 2}
+    assert set(np.unique(drawn[:, 1])) == {0}
+    assert set(np.unique(drawn[:, 2])) == {0, 2}

@@ -1,0 +1,236 @@
+"""Small programs of every structure, each with a joint space that can be enumerated."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.contrib.control_flow import scan
+from numpyro.distributions import constraints
+
+import sumout
+
+REAL = (constraints.real, ())
+
+
+def survey(num=6):
+    """Isolated booleans, as in the paper's Figure 1."""
+
+    def survey(x, z, y):
+        honest = dist.Bernoulli(x["theta"]).log_prob(y)
+        return jnp.where(z["coin"], honest, jnp.log(0.5)).sum()
+
+    y = np.arange(num) % 3 > 0
+    return sumout.density(
+        survey,
+        x={"theta": (constraints.unit_interval, ())},
+        z={"coin": sumout.finite([False, True], shape=num)},
+        data=y.astype(int),
+    )
+
+
+def mixture(num=5):
+    """Isolated sites with three values in a NumPyro plate."""
+
+    def mixture(y):
+        weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3)))
+        mu = numpyro.sample("mu", dist.Normal(0, 3).expand([3]))
+        sigma = numpyro.sample("sigma", dist.HalfNormal(2))
+        with numpyro.plate("points", len(y)):
+            z = numpyro.sample("z", dist.Categorical(weights))
+            numpyro.sample("y", dist.Normal(mu[z], sigma), obs=y)
+
+    return sumout.program(mixture, np.linspace(-2, 3, num))
+
+
+def loop_hmm(length=5, states=3):
+    """A path, written as the paper writes it: a Python loop."""
+
+    def hmm(x, z, y):
+        log_transition = jax.nn.log_softmax(x["logits"])
+        ll = dist.Normal(0, 2).log_prob(x["logits"]).sum()
+        for i in range(length):
+            ll += dist.Normal(z["state"][i], 0.5).log_prob(y[i])
+            if i > 0:
+                ll += log_transition[z["state"][i - 1], z["state"][i]]
+        return ll
+
+    y = np.sin(np.arange(length)) + 1
+    return sumout.density(
+        hmm, x={"logits": (constraints.real, (states, states))}, z={"state": sumout.finite(states, length)}, data=y
+    )
+
+
+def scan_hmm(length=6):
+    """A path through NumPyro's scan."""
+
+    def hmm(y):
+        stay = numpyro.sample("stay", dist.Beta(2, 2))
+        rows = jnp.array([[stay, 1 - stay], [1 - stay, stay]])
+
+        def step(previous, y):
+            z = numpyro.sample("z", dist.Categorical(rows[previous]))
+            numpyro.sample("y", dist.Normal(2.0 * z, 1.0), obs=y)
+            return z, None
+
+        scan(step, 0, y)
+
+    return sumout.program(hmm, np.cos(np.arange(length)) + 1)
+
+
+def grid(rows=2, columns=3):
+    """A lattice whose coupling multiplies a sum of integers."""
+
+    def grid(x, z, y):
+        s = z["s"]
+        equal = (s[1:] == s[:-1]).sum() + (s[:, 1:] == s[:, :-1]).sum()
+        prior = dist.Normal(0.3, 0.5).log_prob(x["coupling"])
+        return x["coupling"] * equal + dist.Normal(s, 1.0).log_prob(y).sum() + prior
+
+    y = np.arange(rows * columns).reshape(rows, columns) % 4 * 0.4
+    return sumout.density(grid, x={"coupling": REAL}, z={"s": sumout.finite(2, (rows, columns))}, data=y)
+
+
+def spike_and_slab(num=5):
+    """A clique: every indicator meets every other in the likelihood. More colours than are unrolled."""
+
+    def regression(design, y):
+        beta = numpyro.sample("beta", dist.Normal(0, 1).expand([num]))
+        gamma = numpyro.sample("gamma", dist.Bernoulli(0.3).expand([num]))
+        numpyro.sample("y", dist.Normal(design @ (gamma * beta), 1.0), obs=y)
+
+    rng = np.random.default_rng(0)
+    design = rng.normal(size=(8, num))
+    return sumout.program(regression, design, design[:, 0] * 2 + rng.normal(size=8))
+
+
+def factorial_hmm(chains=2, length=4):
+    """Chains that meet in every observation."""
+
+    def factorial(x, z, y):
+        stay = jax.nn.log_sigmoid(x["stay"])
+        leave = jax.nn.log_sigmoid(-x["stay"])
+        s = z["s"]
+        moves = jnp.where(s[:, 1:] == s[:, :-1], stay, leave).sum()
+        emission = dist.Normal(jnp.arange(1, chains + 1) @ s, 0.7).log_prob(y).sum()
+        return moves + emission + dist.Normal(0, 1).log_prob(x["stay"])
+
+    y = np.array([0.2, 1.1, 2.8, 2.9, 1.2, 0.1])[:length]
+    return sumout.density(factorial, x={"stay": REAL}, z={"s": sumout.finite(2, (chains, length))}, data=y)
+
+
+def shifted_support():
+    """Supports that do not start at 0, meeting in one likelihood."""
+
+    def shifted(y):
+        rate = numpyro.sample("rate", dist.Gamma(2, 1))
+        change = numpyro.sample("change", dist.DiscreteUniform(3, 7))
+        size = numpyro.sample("size", dist.Binomial(4, 0.4))
+        mean = rate * jnp.where(jnp.arange(10) < change, 1.0, 1.0 + size)
+        numpyro.sample("y", dist.Poisson(mean), obs=y)
+
+    return sumout.program(shifted, np.array([1, 0, 2, 1, 1, 5, 3, 6, 4, 5]))
+
+
+def ragged_binomials():
+    """Elements of one site with different numbers of values."""
+
+    def ragged(totals, y):
+        p = numpyro.sample("p", dist.Beta(1, 1))
+        with numpyro.plate("groups", 3):
+            k = numpyro.sample("k", dist.Binomial(totals, p))
+            numpyro.sample("y", dist.Normal(k, 1.0), obs=y)
+
+    return sumout.program(ragged, np.array([1, 3, 4]), np.array([0.3, 1.0, 3.2]))
+
+
+def named_scalars():
+    """One site name for each variable, in a Python loop; with an observed mask and a scale."""
+
+    def scalars(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 2))
+        previous = 0
+        for i in range(5):
+            z = numpyro.sample(f"z_{i}", dist.Bernoulli(0.3 + 0.4 * previous))
+            with numpyro.handlers.mask(mask=i != 2), numpyro.handlers.scale(scale=1.5):
+                numpyro.sample(f"y_{i}", dist.Normal(mu * z, 1.0), obs=y[i])
+            previous = z
+
+    return sumout.program(scalars, np.array([0.1, 1.2, np.nan, 0.9, 0.2]))
+
+
+def opaque():
+    """Seen only through a primitive the reading does not know."""
+
+    def opaque(x, z, data):
+        spectrum = jnp.abs(jnp.fft.fft(z["s"].astype(float)))
+        return -x["a"] ** 2 + jnp.tanh(x["a"]) * spectrum.sum()
+
+    return sumout.density(opaque, x={"a": REAL}, z={"s": sumout.finite(2, 6)})
+
+
+def odd_values():
+    """Float and negative values, a ring, and a site nobody depends on."""
+
+    def odd(x, z, data):
+        s = z["spin"]
+        ring = x["j"] * (s * jnp.roll(s, 1)).sum()
+        level = dist.Normal(z["level"], 1.0).log_prob(x["j"])
+        return ring + level * 0.5 - x["j"] ** 2
+
+    return sumout.density(
+        odd,
+        x={"j": REAL},
+        z={"spin": sumout.finite([-1, 1], 5), "level": sumout.finite([0.5, 1.5, 4.0]), "idle": sumout.finite(2)},
+    )
+
+
+def tree(values=3):
+    """A tree given by a table of parents in the data."""
+
+    def tree(x, z, data):
+        s = z["s"]
+        same = s[1:] == s[data["parent"]]
+        emission = dist.Normal(s * 1.0, 1.0).log_prob(data["y"])
+        return jnp.where(same, x["a"], -x["a"]).sum() + emission.sum() + dist.Normal(0, 1).log_prob(x["a"])
+
+    data = {"parent": np.array([0, 0, 1, 1, 2]), "y": np.array([0.1, 0.8, -0.3, 1.9, 1.1, 0.4])}
+    return sumout.density(tree, x={"a": REAL}, z={"s": sumout.finite(values, 6)}, data=data)
+
+
+def second_order_chain(length=6):
+    """Each site depends on the two before it; the log density is accumulated in a lax.scan."""
+
+    def second(x, z, y):
+        def step(carry, now):
+            before, previous, total = carry
+            s, y = now
+            total = total + x["a"] * (s == previous) - x["b"] * (s == before) + dist.Normal(s, 1.0).log_prob(y)
+            return (previous, s, total), None
+
+        start = (0, 1, dist.Normal(0, 1).log_prob(x["a"]) + dist.Normal(0, 1).log_prob(x["b"]))
+        return jax.lax.scan(step, start, (z["s"], y))[0][2]
+
+    y = np.linspace(0, 1.5, length)
+    return sumout.density(second, x={"a": REAL, "b": REAL}, z={"s": sumout.finite(2, length)}, data=y)
+
+
+ENUMERABLE = {
+    make.__name__: make
+    for make in (
+        survey,
+        mixture,
+        loop_hmm,
+        scan_hmm,
+        grid,
+        spike_and_slab,
+        factorial_hmm,
+        shifted_support,
+        ragged_binomials,
+        named_scalars,
+        opaque,
+        odd_values,
+        tree,
+        second_order_chain,
+    )
+}
