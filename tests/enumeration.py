@@ -30,12 +30,12 @@ def joint_states(program, num_counts=0):
 
 def log_joint(program, states):
     """The log density of every joint state, as a function of x."""
-    return lambda x: jax.vmap(lambda z: program.log_density(x, z, program.data))(states)
+    return jax.jit(lambda x: jax.vmap(lambda z: program.log_density(x, z, program.data))(states))
 
 
 def log_marginal(program, states):
     """log Σ_z p(x, z, y), as a function of x."""
-    return lambda x: logsumexp(log_joint(program, states)(x))
+    return jax.jit(lambda x: logsumexp(log_joint(program, states)(x)))
 
 
 def random_x(program, seed=0):
@@ -52,8 +52,8 @@ def quadrature(program, states, low=-12.0, high=12.0, num=4001):
     """Mean and sd of the (single) coordinate x on the unconstrained line, and P(z) of every joint state."""
     points = jnp.linspace(low, high, num)
     table = jax.jit(jax.vmap(lambda x: log_joint(program, states)(x[None])))(points)
-    weights = np.asarray(jnp.exp(table - table.max()))
-    weights /= weights.sum()
+    weights = np.exp(np.asarray(table) - np.max(table))
+    weights = weights / weights.sum()
     on_x = weights.sum(axis=1)
     mean = float(on_x @ points)
     return mean, float(np.sqrt(on_x @ (np.asarray(points) - mean) ** 2)), weights.sum(axis=0)

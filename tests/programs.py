@@ -164,7 +164,7 @@ def opaque():
 
     def opaque(x, z, data):
         spectrum = jnp.abs(jnp.fft.fft(z["s"].astype(float)))
-        return -x["a"] ** 2 + jnp.tanh(x["a"]) * spectrum.sum()
+        return -(x["a"] ** 2) + jnp.tanh(x["a"]) * spectrum.sum()
 
     return sumout.density(opaque, x={"a": REAL}, z={"s": sumout.finite(2, 6)})
 

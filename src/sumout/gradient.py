@@ -52,15 +52,15 @@ def estimate_gradient(
 ) -> GradientEstimate:
     """Average the gradient over `num_samples` fresh draws of z."""
 
-    def one(z: Nuisance, key: Array) -> tuple[Nuisance, tuple[Array, Array]]:
-        z = target.move(key, x, z, data)
+    def one(z: Nuisance, i: Array | int) -> tuple[Nuisance, tuple[Array, Array]]:
+        z = target.move(jax.random.fold_in(key, i), x, z, data)
         log_density, gradient = jax.value_and_grad(target.log_density)(x, z, data)
         return z, (log_density, gradient)
 
     if num_samples == 1:
-        z, (log_density, gradient) = one(z, key)
+        z, (log_density, gradient) = one(z, 0)
         return GradientEstimate(gradient, z, log_density, jnp.full_like(gradient, jnp.nan))
-    z, (log_densities, gradients) = jax.lax.scan(one, z, jax.random.split(key, num_samples))
+    z, (log_densities, gradients) = jax.lax.scan(one, z, jnp.arange(num_samples))
     noise = gradients.var(axis=0, ddof=1) / num_samples
     return GradientEstimate(gradients.mean(axis=0), z, log_densities[-1], noise)
 

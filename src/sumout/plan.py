@@ -59,6 +59,10 @@ class Plan:
 
 def make_plan(structure: Structure, wishes: Mapping[str, str] | None = None) -> Plan:
     """Choose a method for every site, the user's wishes first, and build the moves."""
+    if wishes is not None and not isinstance(wishes, Mapping):
+        raise OptionError(
+            f'plan={wishes!r}: expected a dict from the name of a site to a method, such as {{"z": "gibbs"}}.'
+        )
     wishes = dict(wishes or {})
     sites = structure.program.z
     for name in wishes:

@@ -7,6 +7,7 @@ Values are the user's own (3..7, True/False, 0.5/1.5), never indices.
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -106,6 +107,8 @@ def finite(values: int | Sequence | np.ndarray, shape: int | tuple[int, ...] = (
         {0, 1, 2} {-1, 1}
     """
     listed = np.arange(values) if isinstance(values, int | np.integer) else np.asarray(values)
+    if listed.dtype.kind not in "biuf" or not np.isfinite(listed).all():
+        raise OptionError(f"finite({values!r}): the values must be finite numbers or booleans, not {listed.dtype}.")
     if listed.ndim != 1 or listed.size == 0:
         raise OptionError(
             f"finite({values!r}): wanted a number of values (at least 1) or a flat list of them, "
@@ -128,6 +131,8 @@ def count(shape: int | tuple[int, ...] = (), lower: int = 0) -> Count:
         >>> print(sumout.count(shape=(5,)))
         {0, 1, 2, …}
     """
+    if isinstance(lower, bool) or not isinstance(lower, Integral):
+        raise OptionError(f"count: lower={lower!r} must be a whole number.")
     return Count(as_shape(shape), int(lower))
 
 
@@ -179,9 +184,9 @@ class ImplicitSpec:
         return Implicit(sample, self.shape, one.shape, np.dtype(one.dtype))
 
 
-def as_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+def as_shape(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple, whether it was given as a number or a sequence."""
-    shape = (shape,) if isinstance(shape, int | np.integer) else tuple(int(n) for n in shape)
-    if any(n < 0 for n in shape):
-        raise OptionError(f"shape {shape}: a dimension cannot be negative.")
-    return tuple(int(n) for n in shape)
+    sizes = (shape,) if isinstance(shape, Integral) else tuple(shape) if isinstance(shape, tuple | list) else None
+    if sizes is None or not all(isinstance(n, Integral) and n >= 0 for n in sizes):
+        raise OptionError(f"shape={shape!r}: expected a whole number or a tuple of them, none negative.")
+    return tuple(int(n) for n in sizes)

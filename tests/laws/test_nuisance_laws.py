@@ -62,7 +62,8 @@ def proposal_table(move, current):
 def transition_matrix(move, x, states, data):
     """P of one block: its members move independently."""
     flat, numbers = state_numbers(states)
-    values, probability = (np.asarray(a) for a in member_tables(move, x, states, data))
+    tables = jax.jit(member_tables)(move, x, states, data)
+    values, probability = (np.asarray(a) for a in tables)
     matrix = np.zeros((len(flat), len(flat)))
     columns = [np.flatnonzero(member_columns(move, states) == i)[0] for i in range(move.block.size)]
     for s, row in enumerate(flat):
@@ -170,7 +171,7 @@ def test_dice_follow_the_table(method):
     start = jax.tree.map(lambda a: a[5], states)
     row = transition_matrix(move, x, states, program.data)[5]
     keys = jax.random.split(jax.random.key(3), 40_000)
-    drawn = jax.vmap(lambda key: move(key, x, start, program.data))(keys)
+    drawn = jax.jit(jax.vmap(lambda key: move(key, x, start, program.data)))(keys)
     _, numbers = state_numbers(states)
     found = np.bincount([numbers[r.tobytes()] for r in state_numbers(drawn)[0]], minlength=len(row))
     assert found[row == 0].sum() == 0

@@ -15,7 +15,12 @@ import numpy as np
 from sumout.errors import ModelError
 
 # What JAX raises when Python code asks a traced array for its values.
-BY_VALUE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
+BY_VALUE = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +45,12 @@ class Arguments:
         return tuple(path for path, leaf, traced in chosen if is_array(leaf) and not traced)
 
     def rebuild(self, data: dict[str, jax.Array]) -> Any:
-        """The pytree of arguments with `data` in the place of its traced arrays."""
+        """The pytree of arguments with `data` in the place of its traced arrays, the others as NumPy arrays."""
         chosen = zip(self.paths, self.leaves, self.traced, strict=True)
-        return jax.tree.unflatten(self.tree, [data[path] if traced else leaf for path, leaf, traced in chosen])
+        return jax.tree.unflatten(
+            self.tree,
+            [data[path] if traced else np.asarray(leaf) if is_array(leaf) else leaf for path, leaf, traced in chosen],
+        )
 
 
 def is_array(leaf: Any) -> bool:
@@ -55,37 +63,53 @@ def is_array(leaf: Any) -> bool:
 def split_arguments(arguments: Any, trace: Callable[[Any], Any]) -> Arguments:
     """Split arguments so that `trace(arguments)` can be traced with as many arrays as possible unknown.
 
-    A model may use an argument by value (`int(group.max())`, `np.log(y)`). Such an array is kept as it is; each of
-    the others becomes data.
+    A model may use an argument by value (`int(group.max())`, `np.log(y)`, `y[mask]`). Such an array is kept as it is;
+    each of the others becomes data.
     """
     flat, tree = jax.tree_util.tree_flatten_with_path(arguments, is_leaf=lambda leaf: leaf is None)
-    paths = tuple(jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in flat)
+    paths = _distinct([jax.tree_util.keystr(path, simple=True, separator=".") or "data" for path, _ in flat])
     leaves = tuple(leaf for _, leaf in flat)
     for path, leaf in zip(paths, leaves, strict=True):
-        _reject_objects(path, leaf)
+        _reject_unusable(path, leaf)
 
-    def attempt(traced: tuple[bool, ...]) -> Arguments | None:
+    def attempt(traced: tuple[bool, ...]) -> Arguments:
         split = Arguments(tree, leaves, paths, traced)
-        try:
-            jax.eval_shape(lambda data: (trace(split.rebuild(data)), ())[1], split.data)
-        except BY_VALUE:
-            return None
+        jax.eval_shape(lambda data: (trace(split.rebuild(data)), ())[1], split.data)
         return split
 
     arrays = tuple(is_array(leaf) for leaf in leaves)
-    if split := attempt(arrays):
-        return split
-    traced = tuple(False for _ in leaves)
+    try:
+        return attempt(arrays)
+    except ModelError:
+        raise
+    except Exception:
+        # An argument used by value, or a model that cannot run at all: then it fails without traced arrays, too.
+        split = attempt(tuple(False for _ in leaves))
     for i in np.flatnonzero(arrays):
-        candidate = traced[:i] + (True,) + traced[i + 1 :]
-        if attempt(candidate):
-            traced = candidate
-    return Arguments(tree, leaves, paths, traced)
+        try:
+            split = attempt((*split.traced[:i], True, *split.traced[i + 1 :]))
+        except Exception:
+            continue  # this one is used by value
+    return split
 
 
-def _reject_objects(path: str, leaf: Any) -> None:
-    if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "O":
+def _distinct(paths: list[str]) -> tuple[str, ...]:
+    """Paths that read the same ({"a.b": 1, "a": {"b": 2}}) told apart."""
+    seen: dict[str, int] = {}
+    told = []
+    for path in paths:
+        seen[path] = seen.get(path, 0) + 1
+        told.append(path if seen[path] == 1 else f"{path}#{seen[path]}")
+    return tuple(told)
+
+
+def _reject_unusable(path: str, leaf: Any) -> None:
+    if isinstance(leaf, np.ma.MaskedArray):
         raise ModelError(
-            f"argument '{path}' is a NumPy array of Python objects, which JAX cannot compute with: "
-            "convert it to numbers (`.astype(float)`), or pass it as a list of equal-length rows."
+            f"argument '{path}' is a masked array, whose mask JAX would ignore: pass values and mask apart."
+        )
+    if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biufc":
+        raise ModelError(
+            f"argument '{path}' is a NumPy array of type {leaf.dtype}, which JAX cannot compute with: "
+            "convert it to numbers, for example with `.astype(float)` or `np.unique(..., return_inverse=True)`."
         )

@@ -12,7 +12,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.constraints import Constraint
 
 from sumout.errors import ModelError, OptionError
-from sumout.frontends.arguments import Arguments, split_arguments
+from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments
 from sumout.program import ContinuousSite, DiscreteSite, Program
 from sumout.supports import Count, Finite, Implicit, ImplicitSpec, Support, as_shape
 
@@ -54,6 +54,9 @@ def density(
     """
     if not callable(log_density):
         raise OptionError(f"density: expected a function log_density(x, z, data), got {type(log_density).__name__}.")
+    for given, option in ((x, "x"), (z, "z")):
+        if not isinstance(given, Mapping):
+            raise OptionError(f"density: {option} must be a dict from names to specifications, got {given!r}.")
     bijections, continuous = {}, {}
     for name, spec in x.items():
         bijections[name], continuous[name] = _continuous_site(name, spec)
@@ -74,8 +77,7 @@ def density(
             data,
         )
 
-    arguments = split_arguments(data, abstract_call)
-    _check_scalar(abstract_call, arguments)
+    arguments = _trace_arguments(abstract_call, data, continuous, discrete)
 
     def log_joint(x, z, data):
         values = constrained(x)
@@ -141,9 +143,30 @@ def _sampling_from(site: DiscreteSite, arguments: Arguments) -> DiscreteSite:
     return DiscreteSite(replace(site.support, sample=lambda key, data: sample(key, arguments.rebuild(data))))
 
 
-def _check_scalar(abstract_call: Callable[[Any], Any], arguments: Arguments) -> None:
-    out = jax.eval_shape(lambda data: abstract_call(arguments.rebuild(data)), arguments.data)
-    if not hasattr(out, "shape") or out.shape != ():
+def _trace_arguments(
+    call: Callable[[Any], Any], data: Any, continuous: dict[str, ContinuousSite], discrete: dict[str, DiscreteSite]
+) -> Arguments:
+    """Trace the function once; say what is wrong if that fails or if it does not return a real scalar."""
+    shapes = ", ".join(f"{name} {site.shape}" for name, site in {**continuous, **discrete}.items())
+    try:
+        arguments = split_arguments(data, call)
+        out = jax.eval_shape(lambda data: call(arguments.rebuild(data)), arguments.data)
+    except KeyError as error:
+        raise ModelError(f"the log density asks for {error}, but the variables are {shapes}.") from error
+    except BY_VALUE as error:
         raise ModelError(
-            f"the log density should be a scalar, but its shape is {getattr(out, 'shape', type(out))}: sum over its elements."
-        )
+            "the log density asks for the value of x or z in Python code (`if z:`, `int(z)`, a NumPy function). These "
+            f"are not known while it is traced: use jnp.where, lax.cond and jnp functions. JAX says: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"the log density cannot be evaluated with variables of shape {shapes}: {str(error).splitlines()[0]}"
+        ) from error
+    if not isinstance(out, jax.ShapeDtypeStruct):
+        raise ModelError(f"the log density should return one number, but it returns {type(out).__name__}.")
+    if out.shape != ():
+        raise ModelError(f"the log density should be a scalar, but its shape is {out.shape}: sum over its elements.")
+    if not (jnp.issubdtype(out.dtype, jnp.floating) or jnp.issubdtype(out.dtype, jnp.integer)):
+        raise ModelError(f"the log density should be a real number, but its type is {out.dtype}.")
+    return arguments

@@ -13,14 +13,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import partial_eval
 from numpyro import handlers
 from numpyro.distributions import Delta, biject_to, constraints
 from numpyro.distributions.distribution import validation_enabled
+from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, potential_energy
+from numpyro.primitives import Messenger
 
 from sumout.errors import ModelError, OptionError
-from sumout.frontends.arguments import split_arguments
+from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments
 from sumout.program import ContinuousSite, DiscreteSite, Program
 from sumout.supports import Count, Finite, Support
 
@@ -59,10 +62,10 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         placed = inspect.BoundArguments(signature, arguments)  # pyright: ignore[reportArgumentType]
         return model(*placed.args, **placed.kwargs)
 
-    arguments = split_arguments(dict(bound.arguments), lambda values: _trace(call, values, jax.random.key(0)))
+    arguments = _split(call, dict(bound.arguments))
 
     def model_of(z: dict[str, Any]) -> Callable[..., Any]:
-        return handlers.substitute(handlers.substitute(call, substitute_fn=_resolve_delta), data=z)
+        return handlers.substitute(handlers.substitute(_ArrayData(call), substitute_fn=_resolve_delta), data=z)
 
     sites = _Sites.probe(call, arguments)
 
@@ -101,54 +104,103 @@ class _Sites:
     def probe(call: Callable[[dict], Any], arguments: Any) -> "_Sites":
         """Trace the model with an unknown key, so that whatever depends on a latent value is seen to do so."""
         seen: dict[str, dict] = {}
+        continuous: dict[str, ContinuousSite] = {}
 
         def arrays(key, data):
             seen.clear()
             seen.update(_trace(call, arguments.rebuild(data), key))
+            continuous.update({n: _continuous_site(n, s) for n, s in seen.items() if _is_continuous_latent(s)})
             bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
             observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
             return bounds, observed
 
-        closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(jax.random.key(0), arguments.data)
+        key = jax.random.key(0)
+        closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(key, arguments.data)
         needs_key = _outputs_that_need_key(closed)
-        outputs = jax.jit(arrays)(jax.random.key(0), arguments.data)
-        known, tree = jax.tree.flatten(outputs)
-        del shapes
-        known = [None if random else np.asarray(value) for value, random in zip(known, needs_key, strict=True)]
-        bounds, observed = jax.tree.unflatten(tree, known)
+        values = jax.jit(jaxpr_as_fun(closed))(key, *jax.tree.leaves(arguments.data))
+        known = [None if random else np.asarray(value) for value, random in zip(values, needs_key, strict=True)]
+        bounds, observed = jax.tree.unflatten(jax.tree.structure(shapes), known)
 
-        continuous, discrete = {}, {}
-        for name, site in seen.items():
-            if _is_discrete_latent(site):
-                discrete[name] = DiscreteSite(_support(name, site, bounds[name]))
-            elif _is_latent(site):
-                continuous[name] = _continuous_site(name, site)
+        discrete = {name: DiscreteSite(_support(name, seen[name], ends)) for name, ends in bounds.items()}
+        discrete = {name: discrete[name] for name in seen if name in discrete}
         deterministic = tuple(name for name, site in seen.items() if site["type"] == "deterministic")
         if not discrete:
             raise ModelError(
                 "the model has no discrete latent site, so there is nothing to sum out "
                 f"(its latent sites: {', '.join(continuous) or 'none'}). Run NumPyro's NUTS on it."
             )
-        dims = {name: _dims(name, site) for name, site in seen.items() if site["type"] == "sample"}
+        dims = _all_dims(seen)
         observed = {name: value for name, value in observed.items() if value is not None}
         return _Sites(continuous, discrete, deterministic, observed, dims)
 
 
-def _name(model: Callable[..., Any]) -> str:
-    return getattr(model, "__name__", type(model).__name__)
+def _name(model: Any) -> str:
+    while not hasattr(model, "__name__"):  # a handler or a partial around the model
+        inner = getattr(model, "fn", None) or getattr(model, "func", None)
+        if inner is None:
+            return type(model).__name__
+        model = inner
+    return model.__name__
+
+
+def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> Arguments:
+    """Split the arguments, and say what is wrong with a model that cannot be traced."""
+    try:
+        return split_arguments(arguments, lambda values: _trace(call, values, jax.random.key(0)))
+    except BY_VALUE as error:
+        raise ModelError(
+            "the model asks for the value of a latent site in Python code (`if z:`, `int(z)`, `table[z]` with a list or "
+            "NumPy table, a NumPy function of it). Latent values are not known while the model is traced: use "
+            f"jnp.where, lax.cond and jnp arrays. JAX says: {str(error).splitlines()[0]}"
+        ) from error
+    except AssertionError as error:
+        raise ModelError(f"NumPyro refuses the model: {error or 'a site and a plate have the same name'}") from error
 
 
 def _trace(call: Callable[[dict], Any], arguments: dict[str, Any], key: jax.Array) -> dict[str, dict]:
     """One random run of the model, as NumPyro's trace of its sites."""
     with validation_enabled():
-        trace = handlers.trace(handlers.seed(call, key)).get_trace(arguments)
+        # Continuous sites are not drawn from their priors: an improper one has nothing to draw from.
+        started = handlers.substitute(handlers.seed(_ArrayData(call), key), substitute_fn=init_to_uniform)
+        trace = handlers.trace(started).get_trace(arguments)
     for name, site in trace.items():
-        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
-            raise ModelError(
-                f"plate '{name}' draws a random subsample ({site['args'][1]} of {site['args'][0]}); "
-                "sumout uses all data: remove subsample_size."
-            )
+        _check_site(name, site)
     return dict(trace)
+
+
+def _check_site(name: str, site: dict) -> None:
+    """Refuse what cannot work, before anything is computed."""
+    if "Tracer" in name:
+        raise jax.errors.TracerArrayConversionError(site["value"])  # a name made from an array's value
+    if name in ("chain", "draw") and site["type"] in ("sample", "deterministic"):
+        raise ModelError(f"site '{name}': results use this name for their own dimension; call the site something else.")
+    if "/" in name:
+        raise ModelError(f"site '{name}': a name cannot contain '/', which separates the groups of a result.")
+    if site["type"] == "param":
+        raise ModelError(
+            f"'{name}' is a numpyro.param, which has no prior: make it a sample site, or pass its value as an argument."
+        )
+    if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
+        raise ModelError(
+            f"plate '{name}' draws a random subsample ({site['args'][1]} of {site['args'][0]}); "
+            "sumout uses all data: remove subsample_size."
+        )
+    if site["type"] == "sample" and site["is_observed"]:
+        shape, event_dim = jnp.shape(site["value"]), site["fn"].event_dim
+        expected = site["fn"].shape()
+        if jnp.size(site["value"]) and len(shape) >= event_dim and shape[-len(expected) :] != expected and expected:
+            raise ModelError(
+                f"observed site '{name}': its data have shape {shape}, its distribution (with its plates) {expected}; "
+                "the two would be stretched against each other. Reshape the data or the parameters."
+            )
+
+
+class _ArrayData(Messenger):
+    """Observed values as JAX arrays, whatever they were given as."""
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and msg["is_observed"] and not isinstance(msg["value"], jax.Array):
+            msg["value"] = jnp.asarray(msg["value"])
 
 
 def _resolve_delta(site: dict) -> Any:
@@ -166,6 +218,10 @@ def _is_delta(fn: Any) -> bool:
 
 def _is_latent(site: dict) -> bool:
     return site["type"] == "sample" and not site["is_observed"] and not _is_delta(site["fn"])
+
+
+def _is_continuous_latent(site: dict) -> bool:
+    return _is_latent(site) and not site["fn"].support.is_discrete
 
 
 def _is_discrete_latent(site: dict) -> bool:
@@ -242,12 +298,22 @@ def _continuous_site(name: str, site: dict) -> ContinuousSite:
     return ContinuousSite(shape, tuple(unconstrained))
 
 
-def _dims(name: str, site: dict) -> tuple[str, ...]:
+def _all_dims(seen: dict[str, dict]) -> dict[str, tuple[str, ...]]:
+    """Dimensions of all sites; a plate's name serves only if it always has one size and is not taken."""
+    sizes: dict[str, set[int]] = {"chain": set(), "draw": set()}
+    for site in seen.values():
+        for frame in site.get("cond_indep_stack", ()):
+            sizes.setdefault(frame.name, set()).add(frame.size)
+    usable = {name for name, found in sizes.items() if len(found) == 1 and name not in ("chain", "draw")}
+    return {name: _dims(name, site, usable) for name, site in seen.items() if site["type"] == "sample"}
+
+
+def _dims(name: str, site: dict, plates: set[str]) -> tuple[str, ...]:
     """Names of a site's dimensions: the plate's where there is one."""
     ndim = jnp.ndim(site["value"])
     dims = [f"{name}_dim_{i}" for i in range(ndim)]
     for frame in site["cond_indep_stack"]:
         position = ndim - site["fn"].event_dim + frame.dim
-        if 0 <= position < ndim and jnp.shape(site["value"])[position] == frame.size:
+        if frame.name in plates and 0 <= position < ndim and jnp.shape(site["value"])[position] == frame.size:
             dims[position] = frame.name
     return tuple(dims)

@@ -8,6 +8,7 @@ Exact, but z and x take turns, so that modes separated in x given z are crossed 
 
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +72,7 @@ class AlternatingHMC(Kernel):
     def __post_init__(self):
         if self.step_size is not None and not self.step_size > 0:
             raise OptionError(f"AlternatingHMC: step_size={self.step_size!r} must be positive, or None to tune it.")
-        if not isinstance(self.num_leapfrog, int) or self.num_leapfrog < 1:
+        if not isinstance(self.num_leapfrog, Integral) or self.num_leapfrog < 1:
             raise OptionError(
                 f"AlternatingHMC: num_leapfrog={self.num_leapfrog!r} must be a whole number of at least 1."
             )

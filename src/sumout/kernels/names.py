@@ -19,5 +19,7 @@ def find_kernel(kernel: Any) -> Kernel:
     by_name = {cls.name: cls for cls in KERNELS}
     if isinstance(kernel, str) and kernel in by_name:
         return by_name[kernel]()
+    if isinstance(kernel, type) and issubclass(kernel, Kernel):
+        raise OptionError(f"kernel={kernel.__name__} is the class: call it, kernel=sumout.{kernel.__name__}(…).")
     names = ", ".join(repr(name) for name in by_name)
     raise OptionError(f"kernel={kernel!r}: expected one of {names}, or an object such as sumout.SGHMC(step_size=0.05).")

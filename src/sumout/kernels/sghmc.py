@@ -10,6 +10,7 @@ added there and the step says so.
 
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 
 import jax
 import jax.numpy as jnp
@@ -84,7 +85,7 @@ class SGHMC(Kernel):
             raise OptionError(f"SGHMC: friction={self.friction!r} must be above 0 and at most 1.")
         if self.noise is not None and not self.noise >= 0:
             raise OptionError(f"SGHMC: noise={self.noise!r} is a variance and cannot be negative; None measures it.")
-        if not isinstance(self.num_samples, int) or self.num_samples < 1:
+        if not isinstance(self.num_samples, Integral) or self.num_samples < 1:
             raise OptionError(f"SGHMC: num_samples={self.num_samples!r} must be a whole number of at least 1.")
 
     def init(self, x: Array, z: Nuisance) -> State:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from sumout.program import Data, Nuisance
@@ -43,8 +44,8 @@ class Stack:
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Apply all moves."""
 
-        def one(z: Nuisance, keyed_move: tuple[Array, Any]) -> tuple[Nuisance, None]:
-            key, move = keyed_move
-            return move(key, x, z, data), None
+        def one(z: Nuisance, numbered: tuple[Array, Any]) -> tuple[Nuisance, None]:
+            i, move = numbered
+            return move(jax.random.fold_in(key, i), x, z, data), None
 
-        return jax.lax.scan(one, z, (jax.random.split(key, self.length), self.stacked))[0]
+        return jax.lax.scan(one, z, (jnp.arange(self.length), self.stacked))[0]

@@ -100,6 +100,17 @@ def matrices(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | N
     return [ids.reshape(ids.shape + (1,) * (len(out.aval.shape) - ids.ndim)) for out in eqn.outvars]
 
 
+def triangular_solve(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Each right-hand side is solved for itself: its solution depends on all of it and on the whole matrix."""
+    matrix, sides = operands
+    axis = sides.scopes.ndim - (2 if eqn.params["left_side"] else 1)
+    ids = None if sides.ids is None else scopes.reduce(sides.ids, (axis,), keepdims=True)
+    if matrix.ids is not None:
+        whole = (matrix.ids.ndim - 2, matrix.ids.ndim - 1)
+        ids = scopes.union(ids, scopes.reduce(matrix.ids, whole, keepdims=True))
+    return [ids]
+
+
 def dot_general(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
     """Union along the contracted axes; where the other operand is known, only along its non-zeros."""
     (contract_l, contract_r), (batch_l, batch_r) = eqn.params["dimension_numbers"]
@@ -233,10 +244,11 @@ RULES: dict[str, Rule] = {
     ),
     **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp".split(), cumulation),
     **dict.fromkeys(("sort", "top_k"), along_axis),
-    **dict.fromkeys("cholesky triangular_solve lu qr eigh svd householder_product".split(), matrices),
+    **dict.fromkeys("cholesky lu qr eigh svd householder_product".split(), matrices),
     **dict.fromkeys("scatter scatter_add scatter-add scatter_mul scatter_min scatter_max".split(), scatter),
     "select_n": select,
     "optimization_barrier": barrier,
+    "triangular_solve": triangular_solve,
     "dot_general": dot_general,
     "gather": gather,
     "dynamic_slice": window,

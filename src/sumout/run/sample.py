@@ -1,6 +1,7 @@
 """`sumout.sample`: the whole walk from a program to its posterior."""
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -89,7 +90,7 @@ def _check_options(program: Any, **numbers: Any) -> None:
         )
     least = {"tune": 0, "seed": 0}
     for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least.get(name, 1):
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least.get(name, 1):
             raise OptionError(f"sample: {name}={value!r} must be a whole number of at least {least.get(name, 1)}.")
 
 

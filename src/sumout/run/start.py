@@ -52,10 +52,10 @@ def find_starts(plan: Plan, key: Array, num_chains: int) -> tuple[Array, Nuisanc
         x = draw_x(key_x, program)
         z = draw_z(key_z, program, data)
 
-        def settle(z: Nuisance, key: Array) -> tuple[Nuisance, None]:
-            return plan.sweep(key, x, z, data), None
+        def settle(i: Array, z: Nuisance) -> Nuisance:
+            return plan.sweep(jax.random.fold_in(key_sweep, i), x, z, data)
 
-        z, _ = jax.lax.scan(settle, z, jax.random.split(key_sweep, SETTLING_SWEEPS))
+        z = jax.lax.fori_loop(0, SETTLING_SWEEPS, settle, z)
         log_density, gradient = jax.value_and_grad(program.log_density)(x, z, data)
         sound = jnp.isfinite(log_density) & jnp.all(jnp.isfinite(gradient))
         return x, z, jnp.where(sound, log_density, -jnp.inf)
