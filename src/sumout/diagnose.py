@@ -37,12 +37,12 @@ def summary(idata: xr.DataTree, var_names: Sequence[str] | None = None) -> Any:
 
     posterior = idata["posterior"]
     discrete = np.atleast_1d(posterior.attrs.get("discrete", [])).tolist()
-    known = list(posterior.data_vars)
+    known = [str(name) for name in posterior.data_vars]
     for name in var_names or ():
         if name not in known:
             raise OptionError(f"summary: there is no variable '{name}'; the variables are {', '.join(known)}.")
     shown = list(var_names) if var_names is not None else [name for name in known if name not in discrete] or known
-    table = arviz_stats.summary(idata, var_names=shown, round_to="none")
+    table = arviz_stats.summary(idata, var_names=shown, round_to="none")  # pyright: ignore[reportArgumentType]
     for words in _complaints(idata, table):
         warnings.warn(words, SamplingWarning, stacklevel=2)
     return table
@@ -50,11 +50,11 @@ def summary(idata: xr.DataTree, var_names: Sequence[str] | None = None) -> Any:
 
 def _complaints(idata: xr.DataTree, table: Any) -> list[str]:
     found = []
-    stats = idata["sample_stats"]
-    diverging = int(stats["diverging"].sum()) if "diverging" in stats else 0
+    stats = idata["sample_stats"].to_dataset()
+    diverging = int(stats["diverging"].values.sum()) if "diverging" in stats else 0
     if diverging:
         found.append(f"{diverging} draws diverged (energy or gradient out of bounds): try a smaller step size.")
-    if "is_noise_too_large" in stats and bool(stats["is_noise_too_large"].any()):
+    if "is_noise_too_large" in stats and bool(stats["is_noise_too_large"].values.any()):
         found.append(
             "the gradient noise exceeds what the friction can absorb, so the draws are over-dispersed: use a smaller "
             "step_size, more friction, or more samples in a gradient (num_samples)."

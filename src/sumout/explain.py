@@ -61,7 +61,7 @@ def explain(
         mixture: 2 continuous coordinates (mu), 100 discrete sites (z).
         <BLANKLINE>
         z: 100 sites with values {0, 1}
-          drawn from their exact conditionals, all sites of a colour at once (a table of 2 values for each site is cheap)
+          drawn from exact conditionals, all sites of a colour at once (a table of 2 values for each site is cheap)
         <BLANKLINE>
         How they hang together: 100 sites on their own: no factor joins them to another site.
         0 pairs of neighbours, 1 colour; read off 2 arrays of factors with 200 elements that depend on z.

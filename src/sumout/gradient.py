@@ -70,7 +70,8 @@ def gradient_estimator(
 ) -> Callable[[Array, Array, Nuisance], tuple[Array, Nuisance]]:
     """An unbiased stochastic gradient of log p(x|y), for use in a loop of one's own.
 
-    The estimate is unbiased when z comes from p(z|x,y): hand the returned z to the next call. Can be jitted and vmapped.
+    The estimate is unbiased when z comes from p(z|x,y): hand the returned z to the next call. It can be jitted
+    and vmapped.
 
     Args:
         program: from `sumout.program` or `sumout.density`.

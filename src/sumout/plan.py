@@ -23,7 +23,7 @@ MOST_GIBBS_VALUES = 256  # beyond, a table of all values costs more than it is w
 MOST_UNROLLED = 4  # so many blocks of one kind are compiled each for itself
 
 METHODS = {
-    "gibbs": "drawn from their exact conditionals, all sites of a colour at once",
+    "gibbs": "drawn from exact conditionals, all sites of a colour at once",
     "metropolis": "updated by Metropolis steps, all sites of a colour at once",
     "prior": "updated by proposals from their own sampler, accepted by the density",
 }

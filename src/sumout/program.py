@@ -10,6 +10,7 @@ pytree of arrays the model was given; it is always an argument, never a constant
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -107,9 +108,11 @@ class Program:
             start += site.size
         return named
 
-    def log_density(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> Float[Array, ""]:
+    @cached_property
+    def log_density(self) -> Callable[[Float[Array, " num_x"], Nuisance, Data], Float[Array, ""]]:
         """log p(x, z, y) at unconstrained x, log |J| included; differentiable in x."""
-        return self.log_joint(self.unravel(x), z, data)
+        # Jitted, so that it is traced once however often other compiled code calls it.
+        return jax.jit(lambda x, z, data: self.log_joint(self.unravel(x), z, data))
 
     def constrain(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> dict[str, Array]:
         """Named values of x as the user knows them, and the deterministics."""

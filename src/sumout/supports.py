@@ -187,6 +187,6 @@ class ImplicitSpec:
 def as_shape(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple, whether it was given as a number or a sequence."""
     sizes = (shape,) if isinstance(shape, Integral) else tuple(shape) if isinstance(shape, tuple | list) else None
-    if sizes is None or not all(isinstance(n, Integral) and n >= 0 for n in sizes):
+    if sizes is None or not all(isinstance(n, Integral) and int(n) >= 0 for n in sizes):
         raise OptionError(f"shape={shape!r}: expected a whole number or a tuple of them, none negative.")
     return tuple(int(n) for n in sizes)

@@ -1,13 +1,15 @@
-"""Fisher's identity: the single-sample gradient, averaged over the conditional of z, is the gradient of the marginal."""
+"""Fisher's identity: the gradient of a single sample, averaged over p(z|x, y), is that of the marginal."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 import sumout
+from sumout.gradient import Target, estimate_gradient
+
 from enumeration import joint_states, log_joint, log_marginal, random_x
 from programs import ENUMERABLE
-from sumout.gradient import Target, estimate_gradient
 
 
 @pytest.mark.parametrize("name", ENUMERABLE)

@@ -4,13 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 import sumout
-from enumeration import joint_states, log_joint, random_x, state_numbers
-from programs import ENUMERABLE, REAL
 from sumout.nuisance.gibbs import Gibbs, draw
 from sumout.nuisance.metropolis import STEP_PROBABILITIES, STEP_SIZES, CountStep, FromSampler, UniformOther
 from sumout.nuisance.sweep import Stack
 from sumout.plan import make_plan
+
+from enumeration import joint_states, log_joint, random_x, state_numbers
+from programs import ENUMERABLE, REAL
 
 MOST_STATES = 256
 

@@ -9,12 +9,13 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from enumeration import joint_states, quadrature
 from numpyro.distributions import biject_to, constraints
-from programs import ENUMERABLE, REAL
 
 import sumout
 from sumout.studies.models import STUDIES
+
+from enumeration import joint_states, quadrature
+from programs import ENUMERABLE, REAL
 
 
 def unconstrained(program_x, posterior):

@@ -6,9 +6,10 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-import sumout
 from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
+
+import sumout
 from sumout.supports import Count, Finite
 
 

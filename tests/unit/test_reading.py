@@ -8,12 +8,14 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-import sumout
 from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
-from programs import ENUMERABLE, REAL
+
+import sumout
 from sumout.errors import ReadingError
 from sumout.reading.structure import guard
+
+from programs import ENUMERABLE, REAL
 
 LOGITS = {"logits": (constraints.real, (3, 3))}
 

@@ -71,7 +71,7 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
 
     def log_joint(x, z, data):
         with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
-            return -potential_energy(model_of(z), (arguments.rebuild(data),), {}, x)
+            return -jnp.asarray(potential_energy(model_of(z), (arguments.rebuild(data),), {}, x))
 
     def constrain_named(x, z, data):
         values = constrain_fn(model_of(z), (arguments.rebuild(data),), {}, x, return_deterministic=True)
@@ -149,8 +149,8 @@ def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> Arguments:
         return split_arguments(arguments, lambda values: _trace(call, values, jax.random.key(0)))
     except BY_VALUE as error:
         raise ModelError(
-            "the model asks for the value of a latent site in Python code (`if z:`, `int(z)`, `table[z]` with a list or "
-            "NumPy table, a NumPy function of it). Latent values are not known while the model is traced: use "
+            "the model asks for the value of a latent site in Python code (`if z:`, `int(z)`, `table[z]` with a list "
+            "or NumPy table, a NumPy function of it). Latent values are not known while the model is traced: use "
             f"jnp.where, lax.cond and jnp arrays. JAX says: {str(error).splitlines()[0]}"
         ) from error
     except AssertionError as error:

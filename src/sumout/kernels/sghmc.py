@@ -1,5 +1,6 @@
-"""Stochastic gradient Hamiltonian Monte Carlo (Chen, Fox and Guestrin 2014, equation 15), with z drawn afresh for every
-gradient (Tolpin, Zhou and Yang 2020, Algorithm 1).
+"""Stochastic gradient Hamiltonian Monte Carlo with z drawn afresh for every gradient.
+
+Chen, Fox and Guestrin 2014, equation 15; the gradient is that of Tolpin, Zhou and Yang 2020, Algorithm 1.
 
     v ← (1 − α) v + η ĝ + N(0, 2 (α − β̂) η)        x ← x + v        η = ε²,  β̂ = ½ η V̂
 
@@ -63,7 +64,7 @@ class SGHMC(Kernel):
     Attributes:
         step_size: ε; the learning rate of the equation is η = ε².
         friction: α, between 0 and 1.
-        noise: V̂, the variance of the gradient noise; None to measure it during warm-up, 0 to ignore it as the paper does.
+        noise: V̂, the variance of the gradient noise; None measures it during warm-up, 0 ignores it as the paper does.
         num_samples: draws of z averaged in one gradient.
 
     Example:

@@ -18,6 +18,8 @@ from jaxtyping import Array
 from sumout.program import Data, Nuisance
 from sumout.reading.structure import Structure
 
+Indices = Array | np.ndarray
+
 SMALL_FACTOR = 64  # factor arrays up to this size are handled together
 WASTE = 8  # how much padding a gather may carry before sums by segment are cheaper
 
@@ -45,10 +47,10 @@ class Block:
     structure: Structure
     names: tuple[str, ...]
     size: int
-    slots: tuple[Array | None, ...]
-    sources: Array | None
+    slots: tuple[Indices | None, ...]
+    sources: Indices | None
     owned: tuple[Any, ...]
-    owners: tuple[Array | None, ...]
+    owners: tuple[Indices | None, ...]
 
     def take(self, z: Nuisance) -> Array:
         """The present values of the members."""

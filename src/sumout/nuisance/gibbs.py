@@ -11,6 +11,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.nuisance.block import Block
@@ -29,8 +30,8 @@ class Gibbs:
     """
 
     block: Block
-    values: Array
-    allowed: Array | None
+    values: Array | np.ndarray
+    allowed: Array | np.ndarray | None
 
     def log_conditionals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
         """Normalised log probabilities of the values of every member, given all else."""
@@ -39,7 +40,7 @@ class Gibbs:
             placed = self.block.place(z, jnp.broadcast_to(values, (self.block.size,)))
             return self.block.factor_sums(x, placed, data)
 
-        table = jax.vmap(at)(self.values)
+        table = jax.vmap(at)(jnp.asarray(self.values))
         if self.allowed is not None:
             table = jnp.where(self.allowed, table, -jnp.inf)
         # Where no value is possible (an unlucky start), any value is as good as another.

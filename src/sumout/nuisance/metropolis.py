@@ -18,7 +18,6 @@ from sumout.nuisance.block import Block
 from sumout.program import Data, Nuisance
 from sumout.supports import Implicit
 
-
 # Two values of equal probability would change places at every step, for ever: now and then a member sits still.
 BOLDNESS = 15 / 16
 
@@ -68,8 +67,8 @@ class UniformOther:
         num_values: `(n,)` or `(1,)` how many of them each member has; they come first.
     """
 
-    values: Array
-    num_values: Array
+    values: Array | np.ndarray
+    num_values: Array | np.ndarray
 
     def __call__(self, key: Array, current: Array, data: Data) -> Array:
         """A step of 1..K−1 around the circle of values."""
@@ -91,7 +90,7 @@ STEP_PROBABILITIES = 0.5 * (STEP_SIZES == 1) + 0.5 * np.log2(1 + 1 / STEP_SIZES)
 class CountStep:
     """Up or down, each half of the time, by a random size; where that would lead below `lower`: stay."""
 
-    lower: Array
+    lower: Array | np.ndarray
 
     def __call__(self, key: Array, current: Array, data: Data) -> Array:
         """A symmetric step."""

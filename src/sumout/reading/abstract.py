@@ -36,11 +36,12 @@ class Lazy:
 
 @dataclass(frozen=True, eq=False)
 class Abstract:
-    """An array as the reading sees it: `ids` is None where no element depends on z, `known` where values are not known."""
+    """An array as the reading sees it: no `ids` if no element depends on z, no `known` if values are not known."""
 
     shape: tuple[int, ...]
     ids: Ids | None = None
     known: Lazy | None = None
+    parts: tuple[Lazy | None, ...] | None = None  # where only some columns (along the last axis) are known
 
     @property
     def scopes(self) -> Ids:
@@ -52,6 +53,16 @@ class Abstract:
         """The known values."""
         assert self.known is not None
         return self.known.get()
+
+    @property
+    def columns(self) -> tuple[Lazy | None, ...]:
+        """The known values of each column along the last axis; None for an unknown one."""
+        if self.parts is not None:
+            return self.parts
+        known = self.known
+        if known is None:
+            return (None,) * self.shape[-1]
+        return tuple(Lazy(lambda i=i, known=known: known.get()[..., i]) for i in range(self.shape[-1]))
 
 
 def constant(value: Any) -> Abstract:

@@ -12,6 +12,7 @@ element is marked as live or not: one that a slice or a known mask leaves out ha
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var
 
-from sumout.reading.flatten import bind, read_variable
+from sumout.reading.flatten import bind, is_exact, read_variable
 from sumout.reading.interpret import Env
 from sumout.reading.movement import MOVEMENTS, dynamic_slice
 from sumout.reading.rules import run_gather
@@ -53,6 +54,14 @@ class Factorisation:
             env.update(zip(eqn.outvars, bind(eqn, [read_variable(env, v) for v in eqn.invars]), strict=True))
         return env
 
+    def _is_reached(self, variable: Var | Literal) -> bool:
+        """Whether a variable lies on the way from a leaf to the output."""
+        return not isinstance(variable, Literal) and variable in self._on_the_way
+
+    @cached_property
+    def _on_the_way(self) -> frozenset[Var]:
+        return frozenset([*self.leaves, *(v for eqn in self.linear for v in eqn.outvars)])
+
     def _linear_part(self, env: dict[Var, Any], leaves: list[Any]) -> Any:
         """The output as a function of the leaves, in floating point throughout, so that counts can be weighed too."""
         (output,) = self.closed.jaxpr.outvars
@@ -61,9 +70,34 @@ class Factorisation:
             operands = [read_variable(local, v) for v in eqn.invars]
             moved = _WEIGHED.get(eqn.primitive.name, slice(None))
             operands[moved] = [jnp.asarray(value).astype(output.aval.dtype) for value in operands[moved]]
-            results = operands if eqn.primitive.name == "convert_element_type" else bind(eqn, operands)
+            if eqn.primitive.name == "convert_element_type":
+                results = operands
+            elif eqn.primitive.name in ("mul", "div"):
+                results = [_weigh(eqn, operands, first=self._is_reached(eqn.invars[0]))]
+            else:
+                results = bind(eqn, operands)
             local.update(zip(eqn.outvars, results, strict=True))
         return read_variable(local, output)
+
+
+def _weigh(eqn: Any, operands: list[Any], first: bool) -> Any:
+    """A product or quotient of what depends on z and a weight that does not."""
+    shape = eqn.outvars[0].aval.shape
+    a, b = (jnp.broadcast_to(operand, shape) for operand in operands)
+    value, weight = (a, b) if first else (b, a)
+    return _scaled(value, 1 / weight if eqn.primitive.name == "div" else weight)
+
+
+@jax.custom_vjp
+def _scaled(value: Any, weight: Any) -> Any:
+    """Value times weight. Where the product does not count (a masked element), an infinite weight does no harm."""
+    return value * weight
+
+
+_scaled.defvjp(
+    lambda value, weight: (value * weight, weight),
+    lambda weight, out: (jnp.where(out == 0, 0.0, out * weight), jnp.zeros_like(weight)),
+)
 
 
 # Which operands of a linear primitive are weighed; the others are conditions and indices. Without an entry: all.
@@ -106,29 +140,33 @@ def _known(env: Env, variable: Var | Literal) -> bool:
 def _is_linear(eqn: Any, env: Env) -> bool:
     """Whether the results are linear in the operands that depend on z, taken together."""
     depends = [_depends(env, v) for v in eqn.invars]
-    name = eqn.primitive.name
-    if name in ("add", "add_any", "sub", "neg", "reduce_sum") or name in MOVEMENTS:
+    name, out = eqn.primitive.name, eqn.outvars[0].aval
+    is_floating = jnp.issubdtype(out.dtype, jnp.floating)
+    if name in MOVEMENTS:
         return True
+    if name in ("add", "add_any", "sub", "neg", "reduce_sum"):
+        return is_exact(out)
     if name == "mul":
-        return sum(depends) == 1
+        return sum(depends) == 1 and is_exact(out)
     if name == "dot_general":
-        return sum(depends) == 1 and all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in eqn.invars)
+        return sum(depends) == 1 and is_floating
     if name == "div":
-        return not depends[1] and jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating)
+        return not depends[1] and is_floating
     if name == "select_n":
         return not depends[0]
     if name == "convert_element_type":
-        return _keeps_numbers(eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype)
+        return _keeps_numbers(eqn.invars[0].aval.dtype, out.dtype)
     if name in ("gather", "dynamic_slice"):
         return all(_known(env, v) for v in eqn.invars[1:])
     return False
 
 
 def _keeps_numbers(old: Any, new: Any) -> bool:
-    """Whether a conversion leaves the numbers as they are: True to 1, 3 to 3.0, but not 3.7 to 3."""
+    """Whether a conversion leaves the numbers as they are: True to 1, 3 to 3.0, but not 3.7 to 3 or 300 to a byte."""
     if jnp.issubdtype(new, jnp.floating):
         return True
-    return jnp.issubdtype(new, jnp.signedinteger) and new.itemsize >= 4 and not jnp.issubdtype(old, jnp.floating)
+    widens = new.itemsize > old.itemsize or (new.itemsize == old.itemsize and jnp.issubdtype(old, jnp.signedinteger))
+    return jnp.issubdtype(new, jnp.signedinteger) and not jnp.issubdtype(old, jnp.floating) and widens
 
 
 def _pass_back(eqn: Any, env: Env, live: dict[Var, np.ndarray]) -> None:
@@ -155,8 +193,9 @@ def _pass_back(eqn: Any, env: Env, live: dict[Var, np.ndarray]) -> None:
     elif name == "reduce_sum":
         mark(0, np.broadcast_to(np.expand_dims(out, eqn.params["axes"]), shapes[0]))
     elif name == "dot_general":
-        for i, shape in enumerate(shapes):
-            mark(i, np.ones(shape, bool))
+        for i, other in ((0, 1), (1, 0)):
+            if _depends(env, eqn.invars[i]):
+                mark(i, _pass_back_dot(eqn, i, _possibly_nonzero(env, eqn.invars[other]), shapes))
     elif name in MOVEMENTS or name in ("gather", "dynamic_slice"):
         _pass_back_movement(eqn, env, shapes, outs, mark)
     else:
@@ -188,6 +227,17 @@ def _pass_back_movement(eqn: Any, env: Env, shapes: list[tuple[int, ...]], outs:
         mark(i, reached[numbers[i]])
 
 
+def _pass_back_dot(eqn: Any, i: int, nonzero: np.ndarray | bool, shapes: list[tuple[int, ...]]) -> np.ndarray:
+    """Elements of operand `i` of a product that meet a non-zero of the other somewhere."""
+    contract, batch = eqn.params["dimension_numbers"]
+    mine, others = (*batch[i], *contract[i]), (*batch[1 - i], *contract[1 - i])
+    nonzero = np.broadcast_to(nonzero, shapes[1 - i])
+    met: Any = nonzero.any(axis=tuple(axis for axis in range(nonzero.ndim) if axis not in others))
+    met = met.transpose([sorted(others).index(axis) for axis in others])  # in the order of the dimension numbers
+    placed = [shapes[i][axis] if axis in mine else 1 for axis in range(len(shapes[i]))]
+    return np.broadcast_to(met.transpose(np.argsort(mine)).reshape(placed), shapes[i])
+
+
 def _value(env: Env, variable: Var | Literal) -> np.ndarray:
     return np.asarray(variable.val) if isinstance(variable, Literal) else env[variable].value
 
@@ -201,6 +251,6 @@ def _unbroadcast(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     mask = np.asarray(mask)
     if mask.shape == shape:
         return mask
-    mask = mask.any(axis=tuple(range(mask.ndim - len(shape))))
+    mask = np.asarray(mask.any(axis=tuple(range(mask.ndim - len(shape)))))
     stretched = tuple(axis for axis, n in enumerate(shape) if n == 1 and mask.shape[axis] != 1)
-    return mask.any(axis=stretched, keepdims=True)
+    return np.asarray(mask.any(axis=stretched, keepdims=True))

@@ -1,6 +1,6 @@
 """Trace a function to one flat jaxpr in which sums stand open.
 
-Nested `jit` bodies are written out, and a loop that only adds to a carry,
+Nested `jit` bodies are written out, an inner product becomes a sum of products, and a loop that only adds to a carry,
 
     carry_t = carry_{t−1} + term_t        becomes        terms stacked, carry_T = carry_0 + Σ_t term_t,
 
@@ -17,7 +17,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 from jax.interpreters import partial_eval
 
-CALLS = frozenset(("jit", "pjit", "closed_call", "core_call"))
+CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2"))
 
 
 def flatten(fn: Callable[..., Any], *args: Any) -> ClosedJaxpr:
@@ -50,14 +50,24 @@ def evaluate_written_out(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any
     for eqn in jaxpr.eqns:
         operands = [read_variable(env, v) for v in eqn.invars]
         if eqn.primitive.name in CALLS:
-            body = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-            results = evaluate_written_out(body.jaxpr, body.consts, operands)
+            body: Any = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+            jaxpr_of, consts_of = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
+            results = evaluate_written_out(jaxpr_of, consts_of, operands)
         elif eqn.primitive.name == "scan":
             results = _run_scan(eqn, operands)
+        elif eqn.primitive.name == "dot_general" and not jnp.shape(eqn.outvars[0].aval):
+            results = [_inner_product(eqn, operands)]
         else:
             results = bind(eqn, operands)
         env.update(zip(eqn.outvars, results, strict=True))
     return [read_variable(env, v) for v in jaxpr.outvars]
+
+
+def _inner_product(eqn: Any, operands: list[Any]) -> Any:
+    """A contraction to a scalar as a sum of products, so that its terms can be told apart."""
+    (left, right), _ = eqn.params["dimension_numbers"]
+    a, b = operands[0].transpose(left), operands[1].transpose(right)
+    return jnp.sum(a * b).astype(eqn.outvars[0].aval.dtype)
 
 
 def _run_scan(eqn: Any, operands: list[Any]) -> list[Any]:
@@ -96,22 +106,33 @@ def _run_scan(eqn: Any, operands: list[Any]) -> list[Any]:
     return [*carry, *ys]
 
 
-def _only_adds(body: Jaxpr, carry_in: Var, carry_out: Var | Literal) -> bool:
-    """Whether `carry_out = carry_in + …` and `carry_in` is used for nothing else."""
-    if not jnp.issubdtype(carry_in.aval.dtype, jnp.floating) or isinstance(carry_out, Literal):
+def _only_adds(body: Jaxpr, carry_in: Any, carry_out: Any) -> bool:
+    """Whether `carry_out = carry_in + …`, with neither it nor any sum on the way used for anything else."""
+    if not is_exact(carry_in.aval):
         return False
-    uses = sum(v is carry_in for eqn in body.eqns for v in eqn.invars) + sum(v is carry_in for v in body.outvars)
-    if uses != 1 or carry_out is carry_in:
-        return False
-    maker = {out: eqn for eqn in body.eqns for out in eqn.outvars}
-    pending, seen = [carry_out], set()
-    while pending:
-        variable = pending.pop()
-        if variable is carry_in:
-            return True
-        eqn = maker.get(variable)
-        if eqn is not None and variable not in seen and eqn.primitive.name in ("add", "add_any", "sub"):
-            seen.add(variable)
-            addends = eqn.invars[:1] if eqn.primitive.name == "sub" else eqn.invars
-            pending += [v for v in addends if not isinstance(v, Literal) and v.aval.shape == carry_in.aval.shape]
+    users: dict[Any, list[Any]] = {}
+    for eqn in body.eqns:
+        for variable in eqn.invars:
+            if not isinstance(variable, Literal):
+                users.setdefault(variable, []).append(eqn)
+    for variable in body.outvars:
+        if not isinstance(variable, Literal):
+            users.setdefault(variable, []).append(None)
+    variable = carry_in
+    while len(users.get(variable, ())) == 1:
+        (eqn,) = users[variable]
+        if eqn is None:
+            return variable is carry_out and variable is not carry_in
+        position = eqn.invars.index(variable)
+        if eqn.primitive.name not in ("add", "add_any") and not (eqn.primitive.name == "sub" and position == 0):
+            return False
+        if eqn.outvars[0].aval.shape != carry_in.aval.shape:
+            return False
+        variable = eqn.outvars[0]
     return False
+
+
+def is_exact(aval: Any) -> bool:
+    """Whether sums of such numbers are sums: not so for unsigned and short integers, which wrap around."""
+    dtype = aval.dtype
+    return jnp.issubdtype(dtype, jnp.floating) or (jnp.issubdtype(dtype, jnp.signedinteger) and dtype.itemsize >= 4)

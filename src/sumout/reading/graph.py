@@ -61,12 +61,10 @@ def _kind(size: int, edges: int, degree: int, unlisted: bool) -> str:
 
 def connect(scopes: sp.csr_array) -> Graph:
     """The graph of a matrix of distinct scopes (scopes × sites)."""
-    num_sites = scopes.shape[1]
+    num_scopes, num_sites = int(scopes.shape[0]), int(scopes.shape[1])  # pyright: ignore[reportOptionalSubscript]
     sizes = np.diff(scopes.indptr)
-    bipartite = (
-        sp.block_array([[None, scopes], [scopes.T, None]]) if scopes.shape[0] else sp.csr_array((num_sites,) * 2)
-    )
-    components = connected_components(bipartite, directed=False)[1][scopes.shape[0] :]
+    bipartite = sp.block_array([[None, scopes], [scopes.T, None]]) if num_scopes else sp.csr_array((num_sites,) * 2)
+    components = connected_components(bipartite, directed=False)[1][num_scopes:]
     components = np.unique(components, return_inverse=True)[1]
     dense = sizes > LARGEST_LISTED_CLIQUE
     edges = _edges(scopes[np.flatnonzero(~dense)])

@@ -42,7 +42,7 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "neg": lambda a, **_: -a,
     "not": lambda a, **_: ~a,
     "or": lambda a, b, **_: a | b,
-    "select_n": lambda which, *cases, **_: np.choose(np.asarray(which).astype(int), np.broadcast_arrays(*cases)),
+    "select_n": lambda which, *cases, **_: np.select([np.asarray(which) == i for i in range(len(cases))], cases),
     "sub": lambda a, b, **_: a - b,
 }
 SMALL = 64
@@ -112,19 +112,21 @@ class Reader:
         for t in order:
             out = self.call(params["jaxpr"], [*consts, *carry, *(_row(x, t) for x in xs)])
             carry, rows[t] = out[: params["num_carry"]], out[params["num_carry"] :]
-        stacked = [_stack([rows[t][i] for t in range(len(rows))]) for i in range(len(eqn.outvars) - len(carry))]
-        return [*carry, *stacked]
+            _settle(carry, t)
+        ys = eqn.outvars[len(carry) :]
+        return [*carry, *(_stack([rows[t][i] for t in range(len(rows))], y.aval.shape) for i, y in enumerate(ys))]
 
     def _while(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
         split = eqn.params["cond_nconsts"], eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
         cond_consts, body_consts, carry = operands[: split[0]], operands[split[0] : split[1]], operands[split[1] :]
-        for _ in range(LONGEST_LOOP):
+        for t in range(LONGEST_LOOP):
             (going_on,) = self.call(eqn.params["cond_jaxpr"], [*cond_consts, *carry])
-            if going_on.known is None:
+            if going_on.known is None or going_on.shape:
                 break
             if not going_on.value:
                 return carry
             carry = self.call(eqn.params["body_jaxpr"], [*body_consts, *carry])
+            _settle(carry, t)
         self.opaque.add("while")
         return [
             dependent(o.aval.shape, ids) for o, ids in zip(eqn.outvars, opaque(self.scopes, eqn, operands), strict=True)
@@ -147,7 +149,7 @@ class Reader:
 
 CONTROL: dict[str, Callable[[Reader, Any, list[Abstract]], list[Abstract]]] = {
     **dict.fromkeys(
-        "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr checkpoint remat2".split(),
+        "jit pjit closed_call core_call custom_jvp_call custom_vjp_call checkpoint remat2".split(),
         Reader._enter,
     ),
     "scan": Reader._scan,
@@ -167,10 +169,17 @@ def _row(stacked: Abstract, t: int) -> Abstract:
     return Abstract(stacked.shape[1:], known=None if known is None else Lazy(lambda: known.get()[t]))
 
 
-def _stack(rows: list[Abstract]) -> Abstract:
-    shape = (len(rows), *rows[0].shape)
+def _settle(carry: list[Abstract], t: int) -> None:
+    """Now and then compute what a loop carries, lest it become a tower of promises too high to climb."""
+    if t % 10 == 0:
+        for value in carry:
+            if value.known is not None:
+                value.known.get()
+
+
+def _stack(rows: list[Abstract], shape: tuple[int, ...]) -> Abstract:
     if all(row.ids is None for row in rows):
-        if all(row.known is not None for row in rows):
+        if rows and all(row.known is not None for row in rows):
             return Abstract(shape, known=Lazy(lambda: np.stack([row.value for row in rows])))
         return Abstract(shape)
     return dependent(shape, np.stack([row.scopes for row in rows]))
@@ -179,7 +188,7 @@ def _stack(rows: list[Abstract]) -> Abstract:
 def _known_results(eqn: Any, operands: list[Abstract]) -> list[Abstract]:
     """Results of an equation whose operands are all known, to be computed when asked for."""
     shapes = [out.aval.shape for out in eqn.outvars]
-    use_numpy = eqn.primitive.name in NUMPY
+    use_numpy = eqn.primitive.name in NUMPY and not _truncates(eqn)
 
     def compute() -> list[Any]:
         values = [operand.value for operand in operands]
@@ -191,9 +200,17 @@ def _known_results(eqn: Any, operands: list[Abstract]) -> list[Abstract]:
 
     at_hand = all(operand.known is not None and operand.known.is_ready for operand in operands)
     if use_numpy and at_hand and sum(np.prod(shape) for shape in shapes) <= SMALL:
-        return [constant(value) for value in compute()]  # at once: a counter must not become a tower of promises
+        return [constant(value) for value in compute()]
     results = Lazy(compute)  # pyright: ignore[reportArgumentType]
     return [Abstract(shape, known=Lazy(lambda i=i: results.get()[i])) for i, shape in enumerate(shapes)]
+
+
+def _truncates(eqn: Any) -> bool:
+    """Whether an equation turns fractions into integers, which NumPy and XLA do differently at the extremes."""
+    if eqn.primitive.name != "convert_element_type":
+        return False
+    old = eqn.invars[0].aval.dtype if hasattr(eqn.invars[0], "aval") else np.asarray(eqn.invars[0].val).dtype
+    return np.issubdtype(old, np.floating) and not np.issubdtype(eqn.outvars[0].aval.dtype, np.floating)
 
 
 def _as_numpy(value: Any) -> Any:

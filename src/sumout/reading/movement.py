@@ -70,6 +70,8 @@ MOVEMENTS: dict[str, Callable[..., Any]] = {
     "rev": lambda a, *, dimensions, **_: np.flip(a, dimensions),
     "slice": _slice,
     "split": _split,
+    "stack": lambda *arrays, axis, **_: np.stack(arrays, axis=axis),
     "squeeze": lambda a, *, dimensions, **_: np.squeeze(a, axis=dimensions),
+    "tile": lambda a, *, reps, **_: np.tile(a, reps),
     "transpose": lambda a, *, permutation, **_: a.transpose(permutation),
 }

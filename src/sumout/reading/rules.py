@@ -5,6 +5,7 @@ without a rule is opaque: all its results depend on all its operands.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -15,13 +16,15 @@ from sumout.reading.abstract import Abstract, dependent
 from sumout.reading.movement import MOVEMENTS, dynamic_slice, dynamic_update_slice
 from sumout.reading.scopes import EMPTY, Ids, Scopes
 
+CLIP = lax.GatherScatterMode.CLIP
+
 Rule = Callable[[Scopes, Any, list[Abstract]], list[Ids | None]]
 
 ELEMENTWISE = frozenset(
-    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil
+    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
     clamp clz complex conj convert_element_type copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1
     floor ge gt igamma igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max
-    min mul ne neg nextafter not optimization_barrier or polygamma population_count pow random_gamma_grad real
+    min mul ne neg nextafter not or polygamma population_count pow random_gamma_grad real
     reduce_precision regularized_incomplete_beta rem round rsqrt select_n shift_left shift_right_arithmetic
     shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor zeta""".split()
 )
@@ -38,11 +41,20 @@ def elementwise(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids 
 
 def product(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
     """As element-wise, but where one factor is known to be zero (or False) the other has no say."""
+    return _overruled(scopes, eqn, operands, by=0)
+
+
+def disjunction(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """As element-wise, but where one truth is known the other has no say. Not for bits of integers."""
+    return _overruled(scopes, eqn, operands, by=1 if eqn.outvars[0].aval.dtype == bool else None)
+
+
+def _overruled(scopes: Scopes, eqn: Any, operands: list[Abstract], by: int | None) -> list[Ids | None]:
     (ids,) = elementwise(scopes, eqn, operands)
     shape = eqn.outvars[0].aval.shape
     for operand in operands:
-        if operand.known is not None and not np.all(operand.value):
-            ids = np.where(np.broadcast_to(operand.value != 0, shape), ids, EMPTY)
+        if by is not None and operand.known is not None and np.any(operand.value == by):
+            ids = np.where(np.broadcast_to(operand.value != by, shape), np.broadcast_to(np.asarray(ids), shape), EMPTY)
     return [ids]
 
 
@@ -144,16 +156,18 @@ def dot_general(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids 
 
 
 def gather(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
-    """Known indices: move the scopes. Unknown ones: any element they may point to, and what the index depends on."""
+    """Known indices move the scopes; an unknown one may point anywhere along its axis, and its own scope counts."""
     operand, indices = operands
     numbers = eqn.params["dimension_numbers"]
-    if indices.known is not None:
-        return [run_gather(operand.scopes, indices.value, eqn.params)]
+    columns = indices.columns
     ids = None
     if operand.ids is not None:
-        reach = scopes.reduce(operand.ids, tuple(numbers.start_index_map), keepdims=True)
-        anywhere = np.zeros(indices.shape, np.int32)
-        ids = run_gather(np.broadcast_to(reach, operand.shape), anywhere, eqn.params)
+        free = tuple(axis for axis, column in zip(numbers.start_index_map, columns, strict=True) if column is None)
+        reach = scopes.reduce(operand.ids, free, keepdims=True) if free else operand.ids
+        anywhere = np.zeros(indices.shape[:-1], np.int64)
+        known = [anywhere if column is None else column.get() for column in columns]
+        index = np.stack(known, axis=-1) if known else np.zeros(indices.shape, np.int64)
+        ids = run_gather(np.broadcast_to(reach, operand.shape), index, eqn.params)
     if indices.ids is not None:
         row = scopes.reduce(indices.ids, (indices.ids.ndim - 1,))
         ids = scopes.union(ids, np.expand_dims(row, numbers.offset_dims))
@@ -188,11 +202,11 @@ def scatter(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | No
                 start_indices_batching_dims=numbers.scatter_indices_batching_dims,
             ),
             "slice_sizes": tuple(1 if axis in kept else next(windows) for axis in range(len(operand.shape))),
-            "mode": lax.GatherScatterMode.FILL_OR_DROP,
+            "mode": eqn.params["mode"] if eqn.params["mode"] == CLIP else lax.GatherScatterMode.FILL_OR_DROP,
         },
     )
     out = operand.scopes.ravel().copy()
-    if eqn.primitive.name == "scatter":  # overwritten, not combined
+    if eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is None:  # overwritten, not combined
         out[places[places > 0] - 1] = EMPTY
     written, arriving = places.ravel(), updates.scopes.ravel()
     while (found := np.flatnonzero((written > 0) & (arriving != EMPTY))).size:
@@ -239,13 +253,14 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),
     **dict.fromkeys(MOVEMENTS, movement),
     **dict.fromkeys(("mul", "and"), product),
+    "or": disjunction,
     **dict.fromkeys(
         "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor argmax argmin".split(), reduction
     ),
     **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp".split(), cumulation),
     **dict.fromkeys(("sort", "top_k"), along_axis),
-    **dict.fromkeys("cholesky lu qr eigh svd householder_product".split(), matrices),
-    **dict.fromkeys("scatter scatter_add scatter-add scatter_mul scatter_min scatter_max".split(), scatter),
+    **dict.fromkeys("cholesky lu qr eigh svd".split(), matrices),
+    **dict.fromkeys("scatter scatter-add scatter-sub scatter-mul scatter-min scatter-max".split(), scatter),
     "select_n": select,
     "optimization_barrier": barrier,
     "triangular_solve": triangular_solve,
@@ -259,4 +274,9 @@ RULES: dict[str, Rule] = {
 def apply_rule(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
     """The results of one equation with an operand that depends on z."""
     rule = RULES.get(eqn.primitive.name, opaque)
-    return [dependent(out.aval.shape, ids) for out, ids in zip(eqn.outvars, rule(scopes, eqn, operands), strict=True)]
+    found = rule(scopes, eqn, operands)
+    results = [dependent(out.aval.shape, ids) for out, ids in zip(eqn.outvars, found, strict=True)]
+    if eqn.primitive.name == "concatenate" and eqn.params["dimension"] == len(results[0].shape) - 1:
+        # An index array put together from columns: `table[arange(n), z]` knows its first column.
+        results = [replace(results[0], parts=tuple(column for operand in operands for column in operand.columns))]
+    return results

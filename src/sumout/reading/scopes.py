@@ -68,7 +68,7 @@ class Scopes:
         kept = [axis for axis in range(ids.ndim) if axis not in axes]
         shape = [ids.shape[axis] for axis in kept]
         length = int(np.prod([ids.shape[axis] for axis in axes]))
-        rows = ids.transpose([*kept, *axes]).reshape(-1, length)
+        rows = ids.transpose([*kept, *axes]).reshape(int(np.prod(shape)), length)
         if length <= FEW:
             out = np.zeros(len(rows), ids.dtype)
             for column in rows.T:
@@ -86,13 +86,10 @@ class Scopes:
 
     def accumulate(self, ids: Ids, axis: int, reverse: bool) -> Ids:
         """Running union along an axis."""
-        ordered = np.moveaxis(np.flip(ids, axis) if reverse else ids, axis, 0)
-        rows = [ordered[0]]
-        for row in ordered[1:]:
-            joined = self.union(rows[-1], row)
-            assert joined is not None
-            rows.append(joined)
-        out = np.moveaxis(np.stack(rows), 0, axis)
+        out = np.moveaxis(np.flip(ids, axis) if reverse else ids, axis, 0).copy()
+        for i in range(1, len(out)):
+            out[i] = self.union(out[i - 1], out[i])
+        out = np.moveaxis(out, 0, axis)
         return np.flip(out, axis) if reverse else out
 
     def everything(self, arrays: list[Ids | None]) -> int:

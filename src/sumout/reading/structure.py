@@ -1,7 +1,8 @@
 """`Structure`: the factors of a program, their scopes, and the graph of its discrete sites."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from jaxtyping import Array
 
 from sumout.errors import OptionError, ReadingError
 from sumout.program import Data, Nuisance, Program
-from sumout.reading.abstract import Abstract, constant
+from sumout.reading.abstract import Abstract, constant, dependent
 from sumout.reading.factors import Factorisation, factorise
 from sumout.reading.flatten import flatten
 from sumout.reading.graph import Graph, connect
@@ -43,8 +44,10 @@ class Structure:
         """The part of the log density in which z does not occur (z is asked for by the program, not used)."""
         return self._evaluate(x, z, data)[1]
 
-    def _evaluate(self, x: Array, z: Nuisance, data: Data) -> tuple[tuple[Array, ...], Array]:
-        return self._factorisation.evaluate(*jax.tree.leaves((x, z, data)))
+    @cached_property
+    def _evaluate(self) -> Callable[[Array, Nuisance, Data], tuple[tuple[Array, ...], Array]]:
+        # Jitted, so that it is traced once however often other compiled code calls it.
+        return jax.jit(lambda x, z, data: self._factorisation.evaluate(*jax.tree.leaves((x, z, data))))
 
     @property
     def factor_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -171,7 +174,7 @@ def _site_ids(program: Program) -> dict[str, Abstract]:
     for name, site in program.z.items():
         numbers = np.arange(start, start + site.num_elements).reshape(site.support.shape)
         spread = numbers.reshape(numbers.shape + (1,) * len(site.event_shape))
-        named[name] = Abstract(site.shape, np.broadcast_to(spread, site.shape))
+        named[name] = dependent(site.shape, np.broadcast_to(spread, site.shape))
         start += site.num_elements
     return named
 
@@ -190,18 +193,20 @@ def guard(structure: Structure, x: Array, z: Nuisance, others: Nuisance) -> None
     """
     program = structure.program
 
-    @jax.jit
-    def evaluate(x, z, others, data):
+    @partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # runs once: compile quickly
+    def evaluate(x, all_z, data):
         def parts(z):
             factors, rest = structure._evaluate(x, z, data)
             flat = jnp.concatenate([jnp.zeros(0), *(f.ravel() for f in factors)])
             return flat, flat.sum() + rest, program.log_density(x, z, data)
 
-        return parts(z), jax.vmap(parts)(others)
+        return jax.vmap(parts)(all_z)
 
-    (base, total, whole), (moved, totals, wholes) = evaluate(x, z, others, program.data)
-    _check_sums(np.append(totals, total), np.append(wholes, whole))
-    for i, alternative in enumerate(np.asarray(moved)):
+    together = {name: jnp.concatenate([z[name][None], others[name]]) for name in z}
+    factors, totals, wholes = (np.asarray(part) for part in evaluate(x, together, program.data))
+    _check_sums(totals, wholes)
+    base, moved = factors[0], factors[1:]
+    for i, alternative in enumerate(moved):
         changed = np.concatenate(
             [
                 (np.asarray(z[name]) != np.asarray(others[name][i])).reshape(site.num_elements, -1).any(axis=1)
@@ -209,7 +214,7 @@ def guard(structure: Structure, x: Array, z: Nuisance, others: Nuisance) -> None
             ]
         )
         may_move = structure.scopes @ changed
-        differs = ~np.isclose(alternative, np.asarray(base), equal_nan=True)
+        differs = ~np.isclose(alternative, base, equal_nan=True)
         if (differs & ~may_move).any():
             element = int(np.flatnonzero(differs & ~may_move)[0])
             raise ReadingError(

@@ -1,6 +1,7 @@
 """Where chains start: several cheap tries for each chain, the best kept."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ from sumout.program import Data, Nuisance, Program
 from sumout.supports import Count, Finite, Implicit
 
 TRIES = 8
+# Code that runs once should not be optimised as if it ran a million times.
+QUICK_COMPILE = {"xla_backend_optimization_level": 0}
 SETTLING_SWEEPS = 10
 HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, as in Stan and NumPyro
 
@@ -60,7 +63,7 @@ def find_starts(plan: Plan, key: Array, num_chains: int) -> tuple[Array, Nuisanc
         sound = jnp.isfinite(log_density) & jnp.all(jnp.isfinite(gradient))
         return x, z, jnp.where(sound, log_density, -jnp.inf)
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=QUICK_COMPILE)
     def best_of(keys: Array, data: Data) -> tuple[Array, Nuisance, Array]:
         x, z, log_density = jax.vmap(attempt, in_axes=(0, None))(keys, data)
         best = jnp.argmax(log_density)

@@ -10,6 +10,9 @@ and 5a), and as a density marginalised by hand (3b, 4b, 5b). The parameters are 
   0.5 here.
 """
 
+# NumPyro types the value of a site as anything array-like.
+# pyright: reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false, reportReturnType=false
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files

@@ -1,0 +1,34 @@
+# Needs Python 3.11 or newer, pip and make; everything else goes into .venv, once.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+# pyright comes whole from pip; it need not look for newer versions of itself.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.PHONY: studies test bench format clean
+
+studies: $(READY)
+	$(BIN)/python examples/survey.py
+
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/pytest -n 2
+
+bench: $(READY)
+	$(BIN)/python benchmarks/gibbs_sweep.py
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache build dist
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -c constraints.txt -e ".[test]"
+	touch $@

@@ -1,0 +1,83 @@
+"""Imports follow the walk of the data and never point back; the house rules that a machine can check."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import sumout
+
+SOURCE = Path(sumout.__file__).parent
+# Each room may import from the rooms before it.
+WALK = (
+    "errors",
+    "supports",
+    "program",
+    "frontends",
+    "reading",
+    "nuisance",
+    "plan",
+    "gradient",
+    "adapt",
+    "kernels",
+    "run",
+    "diagnose",
+    "explain",
+    "studies",
+)
+# The front ends and the reading know nothing of each other; nor do diagnosis and explanation.
+STRANGERS = {("reading", "frontends"), ("nuisance", "frontends"), ("explain", "diagnose")}
+BANNED = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+
+
+def modules():
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path != SOURCE / "__init__.py":
+            yield path.relative_to(SOURCE).parts[0].removesuffix(".py"), path, ast.parse(path.read_text())
+
+
+def imported(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_imports_never_point_back():
+    for room, path, tree in modules():
+        assert room in WALK, f"{path} is in no known room"
+        for name in imported(tree):
+            parts = name.split(".")
+            if parts[0] == "sumout" and len(parts) > 1 and parts[1] != room:
+                assert WALK.index(parts[1]) < WALK.index(room), f"{path} imports {name}"
+                assert (room, parts[1]) not in STRANGERS, f"{path} imports {name}"
+
+
+def test_nothing_that_loads_can_run_code():
+    for _, path, tree in modules():
+        assert not BANNED & {name.split(".")[0] for name in imported(tree)}, path
+        calls = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        assert not calls & {"eval", "exec", "compile", "__import__"}, path
+
+
+def test_no_rooms_for_odds_and_ends():
+    names = {path.stem for path in SOURCE.rglob("*.py")}
+    assert not names & {"utils", "misc", "helpers", "common"}
+
+
+def test_every_public_name_is_documented_with_an_example():
+    for name in sumout.__all__:
+        thing = getattr(sumout, name)
+        assert thing.__doc__, name
+        if name != "Structure":  # returned, not called
+            assert ">>>" in thing.__doc__, name
+
+
+def test_import_is_light_and_changes_no_setting():
+    code = (
+        "import jax, os; before = dict(jax.config.values), dict(os.environ); import sys, sumout; "
+        "assert (dict(jax.config.values), dict(os.environ)) == before; "
+        "assert not {'arviz_base', 'arviz_stats', 'xarray_einstats', 'matplotlib', 'blackjax'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,95 @@
+"""One loop: the same draws however the run is cut, results in ArviZ's schema."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+import sumout
+
+from programs import ENUMERABLE
+
+KERNELS = [sumout.AlternatingHMC(), sumout.SGHMC(step_size=0.05), sumout.SGHMC(num_samples=3, noise=0.0)]
+
+
+def same(one, other):
+    for group in ("posterior", "sample_stats"):
+        for name in one[group].data_vars:
+            np.testing.assert_array_equal(one[group][name].values, other[group][name].values)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_draws_do_not_depend_on_the_chunks_or_the_progress_bar(kernel, capsys):
+    program = ENUMERABLE["scan_hmm"]()
+    options = {"draws": 13, "tune": 11, "chains": 2, "seed": 4}
+    reference = sumout.sample(program, kernel, **options)
+    for chunk in (1, 7):
+        same(reference, sumout.sample(program, kernel, chunk=chunk, progress=True, **options))
+    assert "sampling, 2 chains" in capsys.readouterr().err
+    other = sumout.sample(program, kernel, **{**options, "seed": 5})
+    assert not np.array_equal(reference.posterior["stay"], other.posterior["stay"])
+
+
+def test_first_chains_do_not_depend_on_their_number():
+    program = ENUMERABLE["scan_hmm"]()
+    two = sumout.sample(program, draws=5, tune=5, chains=2)
+    three = sumout.sample(program, draws=5, tune=5, chains=3)
+    np.testing.assert_array_equal(two.posterior["z"], three.posterior["z"][:2])
+
+
+@pytest.mark.parametrize("kernel", ["alternating", "sghmc"])
+@pytest.mark.parametrize("name", ["mixture", "shifted_support", "odd_values", "ragged_binomials"])
+def test_results_hold_every_site_in_its_support(name, kernel):
+    program = ENUMERABLE[name]()
+    result = sumout.sample(program, kernel, draws=20, tune=20, chains=2)
+    assert isinstance(result, xr.DataTree)
+    for site, spec in program.z.items():
+        drawn = result.posterior[site]
+        assert drawn.shape == (2, 20, *spec.shape)
+        assert set(np.unique(drawn)) <= set(np.unique(spec.support.values))
+    for site, spec in program.x.items():
+        assert result.posterior[site].shape == (2, 20, *spec.shape)
+        assert np.isfinite(result.posterior[site]).all()
+    assert {"lp", "diverging"} <= set(result.sample_stats.data_vars)
+    assert result.posterior.attrs["discrete"] == list(program.z)
+
+
+def test_float32_is_enough():
+    with jax.enable_x64(False):
+        result = sumout.sample(ENUMERABLE["grid"](), draws=50, tune=50, chains=2)
+        assert result.posterior["coupling"].dtype == np.float32
+        assert np.isfinite(result.posterior["coupling"]).all()
+
+
+def test_a_program_without_continuous_sites_is_sampled():
+    program = sumout.density(
+        lambda x, z, d: 2.0 * (z["s"][1:] == z["s"][:-1]).sum(), x={}, z={"s": sumout.finite(2, 4)}
+    )
+    result = sumout.sample(program, draws=200, tune=10, chains=2)
+    equal = (result.posterior["s"][..., 1:].values == result.posterior["s"][..., :-1].values).mean()
+    assert abs(equal - np.exp(2) / (1 + np.exp(2))) < 0.05
+
+
+def test_summary_shows_x_and_warns_about_divergence():
+    program = ENUMERABLE["mixture"]()
+    result = sumout.sample(program, draws=50, tune=50, chains=2)
+    table = sumout.summary(sumout.sample(ENUMERABLE["grid"](), draws=1000, tune=500), var_names=["coupling"])
+    assert {"mean", "sd", "ess_bulk", "ess_tail", "r_hat"} <= set(table.columns)
+    result.sample_stats["diverging"][0, 3] = True
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sumout.summary(result, var_names=["mu"])
+    assert any("1 draws diverged" in str(w.message) for w in caught)
+    assert all(w.category is sumout.diagnose.SamplingWarning for w in caught)
+
+
+def test_sghmc_says_when_the_noise_is_too_large():
+    program = ENUMERABLE["survey"](60)
+    result = sumout.sample(program, sumout.SGHMC(step_size=0.8, friction=0.05), draws=50, tune=100, chains=2)
+    assert bool(result.sample_stats["is_noise_too_large"].any())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sumout.summary(result)
+    assert any("over-dispersed" in str(w.message) for w in caught)
