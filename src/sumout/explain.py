@@ -66,7 +66,7 @@ def explain(
         How they hang together: 100 sites on their own: no factor joins them to another site.
         0 pairs of neighbours, 1 colour; read off 2 arrays of factors with 200 elements that depend on z.
         <BLANKLINE>
-        Kernel: AlternatingHMC(step_size=None, num_leapfrog=10, target_acceptance=0.8)
+        Kernel: AlternatingHMC(step_size=None, num_leapfrog=10, jitter=0.5, target_acceptance=0.8)
     """
     made = program if isinstance(program, Program) else numpyro_program(program, *args, **kwargs)
     return describe(make_plan(read(made), plan), find_kernel(kernel))

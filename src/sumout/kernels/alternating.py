@@ -56,17 +56,19 @@ class AlternatingHMC(Kernel):
     Attributes:
         step_size: ε in units of the scale; None to tune it, and a scale for each coordinate, during warm-up.
         num_leapfrog: leapfrog steps in a trajectory.
+        jitter: each trajectory's step is drawn from (1 − jitter, 1) times ε, lest it keep returning to its start.
         target_acceptance: what the tuning of the step size aims at.
 
     Example:
         >>> import sumout
         >>> sumout.AlternatingHMC(num_leapfrog=5)
-        AlternatingHMC(step_size=None, num_leapfrog=5, target_acceptance=0.8)
+        AlternatingHMC(step_size=None, num_leapfrog=5, jitter=0.5, target_acceptance=0.8)
     """
 
     name = "alternating"
     step_size: float | None = None
     num_leapfrog: int = 10
+    jitter: float = 0.5
     target_acceptance: float = 0.8
 
     def __post_init__(self):
@@ -76,6 +78,8 @@ class AlternatingHMC(Kernel):
             raise OptionError(
                 f"AlternatingHMC: num_leapfrog={self.num_leapfrog!r} must be a whole number of at least 1."
             )
+        if not 0 <= self.jitter < 1:
+            raise OptionError(f"AlternatingHMC: jitter={self.jitter!r} must be at least 0 and below 1.")
         if not 0 < self.target_acceptance < 1:
             raise OptionError(f"AlternatingHMC: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
 
@@ -91,9 +95,10 @@ class AlternatingHMC(Kernel):
     def step(self, key: Array, state: State, data: Data) -> tuple[State, Info]:
         """One sweep, one trajectory."""
         assert isinstance(self.target, Target)
-        key_z, key_momentum, key_accept = jax.random.split(key, 3)
+        key_z, key_momentum, key_jitter, key_accept = jax.random.split(key, 4)
         z = self.target.move(key_z, state.x, state.z, data)
         step = state.tuning.step_size * state.tuning.scale
+        step = step * (1 - self.jitter * jax.random.uniform(key_jitter, (), step.dtype))
         momentum = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
         start, end = self._trajectory(state.x, z, momentum, step, data)
         error = (end.log_density - 0.5 * end.momentum @ end.momentum) - (start.log_density - 0.5 * momentum @ momentum)

@@ -6,6 +6,7 @@ Members share no factor, so one evaluation of the factors with all members at th
 table for all of them. One uniform a site and the inverse of the distribution function turn the table into a draw.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +16,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.nuisance.block import Block
+from sumout.nuisance.uniform import uniform
 from sumout.program import Data, Nuisance
+
+FEW = 8  # values
+MOST_WRITTEN_OUT = 64
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["block", "values", "allowed"], meta_fields=[])
@@ -33,30 +38,61 @@ class Gibbs:
     values: Array | np.ndarray
     allowed: Array | np.ndarray | None
 
-    def log_conditionals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
-        """Normalised log probabilities of the values of every member, given all else."""
+    def log_weights(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
+        """Log probabilities of the values of every member given all else, up to a constant for each member."""
 
         def at(values: Array) -> Array:
             placed = self.block.place(z, jnp.broadcast_to(values, (self.block.size,)))
             return self.block.factor_sums(x, placed, data)
 
         table = jax.vmap(at)(jnp.asarray(self.values))
-        if self.allowed is not None:
-            table = jnp.where(self.allowed, table, -jnp.inf)
-        # Where no value is possible (an unlucky start), any value is as good as another.
-        possible = (table > -jnp.inf).any(axis=0)
-        table = jnp.where(possible, table, 0.0 if self.allowed is None else jnp.where(self.allowed, 0.0, -jnp.inf))
-        return jax.nn.log_softmax(table, axis=0)
+        return table if self.allowed is None else jnp.where(self.allowed, table, -jnp.inf)
+
+    def log_conditionals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
+        """The same, normalised."""
+        return jax.nn.log_softmax(self.log_weights(x, z, data), axis=0)
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Draw all members afresh."""
-        which = draw(key, self.log_conditionals(x, z, data))
-        values = jnp.broadcast_to(self.values, (self.values.shape[0], self.block.size))
-        return self.block.place(z, jnp.take_along_axis(values, which[None], axis=0)[0])
+        which = draw(key, self.log_weights(x, z, data))
+        return self.block.place(z, pick(self.values, which))
 
 
-def draw(key: Array, log_probabilities: Float[Array, "K n"]) -> Array:
-    """An index for every column, by one uniform each; never one of probability zero."""
-    distribution = jnp.cumsum(jnp.exp(log_probabilities), axis=0)
-    uniform = jax.random.uniform(key, distribution.shape[1:], distribution.dtype)
-    return (distribution / distribution[-1] <= uniform).sum(axis=0)
+def pick(values: Array | np.ndarray, which: Array) -> Array:
+    """For every member the value with the number `which`."""
+    values = jnp.asarray(values)
+    if values.shape[1] == 1:
+        return values[:, 0].at[which].get(mode="promise_in_bounds")
+    return jnp.take_along_axis(values, which[None], axis=0, mode="promise_in_bounds")[0]
+
+
+def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:
+    """An index for every column, by one uniform each; never one of probability zero.
+
+    Where all weights are zero (an unlucky start), any index is as good as another.
+    """
+    num_values = log_weights.shape[0]
+    # A few values are best handled in one pass over the sites; for many, each stage is a pass of its own, or XLA would
+    # compute the table again in every stage.
+    stage = (lambda array: array) if num_values <= FEW else jax.lax.optimization_barrier
+    log_weights = stage(log_weights)
+    highest = _fold(jnp.maximum, log_weights) if num_values <= FEW else jnp.max(log_weights, axis=0)
+    weights = stage(jnp.exp(log_weights - jnp.where(highest == -jnp.inf, 0.0, highest)))
+    total = stage(_fold(jnp.add, weights) if num_values <= MOST_WRITTEN_OUT else weights.sum(axis=0))
+    level = uniform(key, total.shape, total.dtype)
+    running, which = jnp.zeros_like(total), jnp.zeros(total.shape, int)
+    if num_values <= MOST_WRITTEN_OUT:
+        for k in range(num_values - 1):
+            running = running + weights[k]
+            which = which + (running <= level * total)
+    else:
+        which = (jnp.cumsum(weights[:-1], axis=0) <= level * total).sum(axis=0)
+    return jnp.where(total > 0, which, jnp.floor(level * num_values).astype(which.dtype))
+
+
+def _fold(combine: Callable[[Array, Array], Array], rows: Array) -> Array:
+    """Combine the rows, written out: on CPUs XLA's own reduction over the first axis is far slower for few rows."""
+    result = rows[0]
+    for k in range(1, rows.shape[0]):
+        result = combine(result, rows[k])
+    return result

@@ -15,6 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.nuisance.block import Block
+from sumout.nuisance.gibbs import pick
+from sumout.nuisance.uniform import uniform
 from sumout.program import Data, Nuisance
 from sumout.supports import Implicit
 
@@ -52,7 +54,7 @@ class Metropolis:
         current = self.block.take(z)
         proposed = self.propose(key_propose, current, data)
         probability = jnp.exp(self.log_acceptance(x, z, proposed, data))
-        accepted = jax.random.uniform(key_accept, probability.shape, probability.dtype) < probability
+        accepted = uniform(key_accept, probability.shape, probability.dtype) < probability
         accepted = accepted.reshape(accepted.shape + (1,) * (current.ndim - 1))
         return self.block.place(z, jnp.where(accepted, proposed, current))
 
@@ -74,10 +76,9 @@ class UniformOther:
         """A step of 1..K−1 around the circle of values."""
         del data
         index = jnp.argmax(self.values == current, axis=0)
-        step = 1 + jnp.floor(jax.random.uniform(key, current.shape) * (self.num_values - 1)).astype(index.dtype)
+        step = 1 + jnp.floor(uniform(key, current.shape) * (self.num_values - 1)).astype(index.dtype)
         proposed = (index + jnp.minimum(step, self.num_values - 1)) % self.num_values
-        values = jnp.broadcast_to(self.values, (self.values.shape[0], *current.shape))
-        return jnp.take_along_axis(values, proposed[None], axis=0)[0]
+        return pick(self.values, proposed)
 
 
 # Sizes of a step on the counts: 1 half of the time, else anything from 1 to 127, log-uniformly.
@@ -97,7 +98,7 @@ class CountStep:
         del data
         key_up, key_size = jax.random.split(key)
         distribution = jnp.cumsum(jnp.asarray(STEP_PROBABILITIES))[:-1]
-        size = 1 + jnp.searchsorted(distribution, jax.random.uniform(key_size, current.shape), side="right")
+        size = 1 + jnp.searchsorted(distribution, uniform(key_size, current.shape), side="right")
         step = jnp.where(jax.random.bernoulli(key_up, 0.5, current.shape), size, -size)
         proposed = current + step.astype(current.dtype)
         return jnp.where(proposed < self.lower, current, proposed)

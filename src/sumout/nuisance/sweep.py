@@ -28,7 +28,8 @@ class Sweep:
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Apply all moves."""
-        for move, key_move in zip(self.moves, jax.random.split(key, len(self.moves)), strict=True):
+        keys = jax.random.split(key, len(self.moves)) if len(self.moves) > 1 else [key]
+        for move, key_move in zip(self.moves, keys, strict=True):
             z = move(key_move, x, z, data)
         return z
 

@@ -55,12 +55,16 @@ def evaluate_written_out(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any
             results = evaluate_written_out(jaxpr_of, consts_of, operands)
         elif eqn.primitive.name == "scan":
             results = _run_scan(eqn, operands)
-        elif eqn.primitive.name == "dot_general" and not jnp.shape(eqn.outvars[0].aval):
+        elif eqn.primitive.name == "dot_general" and _is_scalar(eqn.outvars[0]):
             results = [_inner_product(eqn, operands)]
         else:
             results = bind(eqn, operands)
         env.update(zip(eqn.outvars, results, strict=True))
     return [read_variable(env, v) for v in jaxpr.outvars]
+
+
+def _is_scalar(variable: Any) -> bool:
+    return variable.aval.shape == ()
 
 
 def _inner_product(eqn: Any, operands: list[Any]) -> Any:
