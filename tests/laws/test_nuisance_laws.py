@@ -29,7 +29,7 @@ def member_tables(move, x, states, data):
     """For every joint state: values `(S, C, n)` each member may go to, and the probability `(S, C, n)` that it does."""
     if isinstance(move, Gibbs):
         values = jnp.broadcast_to(move.values, (move.values.shape[0], move.block.size))
-        probability = jax.vmap(lambda z: jnp.exp(move.log_conditionals(x, z, data)))(states)
+        probability = jax.vmap(lambda z: move.conditionals(x, z, data))(states)
         return jnp.broadcast_to(values, (len(probability), *values.shape)), probability
     current = jax.vmap(move.block.take)(states)
     proposals, weights = proposal_table(move, current)

@@ -57,6 +57,14 @@ class Block:
         flat = jnp.concatenate([self._by_element(name, z[name]) for name in self.names])
         return flat if self.sources is None else flat[self.sources]
 
+    def place_all(self, z: Nuisance, value: Array) -> Nuisance:
+        """Z with the same `value` in all members' places; where it fills a site, held as one number for all of it."""
+        if self.sources is not None:
+            return self.place(z, jnp.broadcast_to(value, (self.size,)))
+        (name,) = self.names
+        site = self.structure.program.z[name]
+        return {**z, name: value.astype(site.dtype).reshape((1,) * len(site.shape))}
+
     def place(self, z: Nuisance, values: Array) -> Nuisance:
         """Z with `values`, one for each member, in the members' places."""
         placed = dict(z)

@@ -6,9 +6,8 @@ Members share no factor, so one evaluation of the factors with all members at th
 table for all of them. One uniform a site and the inverse of the distribution function turn the table into a draw.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -42,15 +41,16 @@ class Gibbs:
         """Log probabilities of the values of every member given all else, up to a constant for each member."""
 
         def at(values: Array) -> Array:
-            placed = self.block.place(z, jnp.broadcast_to(values, (self.block.size,)))
-            return self.block.factor_sums(x, placed, data)
+            place = self.block.place_all if values.shape == (1,) else self.block.place
+            return self.block.factor_sums(x, place(z, values), data)
 
         table = jax.vmap(at)(jnp.asarray(self.values))
         return table if self.allowed is None else jnp.where(self.allowed, table, -jnp.inf)
 
-    def log_conditionals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
-        """The same, normalised."""
-        return jax.nn.log_softmax(self.log_weights(x, z, data), axis=0)
+    def conditionals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
+        """Probabilities of the values of every member, given all else."""
+        weights, total = scale_weights(self.log_weights(x, z, data))
+        return weights / total
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Draw all members afresh."""
@@ -71,17 +71,11 @@ def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:
 
     Where all weights are zero (an unlucky start), any index is as good as another.
     """
-    num_values = log_weights.shape[0]
-    # A few values are best handled in one pass over the sites; for many, each stage is a pass of its own, or XLA would
-    # compute the table again in every stage.
-    stage = (lambda array: array) if num_values <= FEW else jax.lax.optimization_barrier
-    log_weights = stage(log_weights)
-    highest = _fold(jnp.maximum, log_weights) if num_values <= FEW else jnp.max(log_weights, axis=0)
-    weights = stage(jnp.exp(log_weights - jnp.where(highest == -jnp.inf, 0.0, highest)))
-    total = stage(_fold(jnp.add, weights) if num_values <= MOST_WRITTEN_OUT else weights.sum(axis=0))
+    weights, total = scale_weights(log_weights)
+    num_values = len(weights)
     level = uniform(key, total.shape, total.dtype)
-    running, which = jnp.zeros_like(total), jnp.zeros(total.shape, int)
     if num_values <= MOST_WRITTEN_OUT:
+        running, which = jnp.zeros_like(total), jnp.zeros(total.shape, int)
         for k in range(num_values - 1):
             running = running + weights[k]
             which = which + (running <= level * total)
@@ -90,9 +84,17 @@ def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:
     return jnp.where(total > 0, which, jnp.floor(level * num_values).astype(which.dtype))
 
 
-def _fold(combine: Callable[[Array, Array], Array], rows: Array) -> Array:
-    """Combine the rows, written out: on CPUs XLA's own reduction over the first axis is far slower for few rows."""
-    result = rows[0]
-    for k in range(1, rows.shape[0]):
-        result = combine(result, rows[k])
-    return result
+def scale_weights(log_weights: Float[Array, "K n"]) -> tuple[Float[Array, "K n"], Float[Array, " n"]]:
+    """Weights, the largest of every column being 1, and their sums.
+
+    A few values are best handled in one pass over the columns, with sums written out: on CPUs XLA's own reduction over
+    a short first axis is several times slower. For many values each stage is a pass of its own, or XLA would compute
+    the table again in every stage.
+    """
+    num_values = log_weights.shape[0]
+    stage = (lambda array: array) if num_values <= FEW else jax.lax.optimization_barrier
+    log_weights = stage(log_weights)
+    highest = reduce(jnp.maximum, log_weights) if num_values <= FEW else jnp.max(log_weights, axis=0)
+    weights = stage(jnp.exp(log_weights - jnp.where(highest == -jnp.inf, 0.0, highest)))
+    total = reduce(jnp.add, weights) if num_values <= MOST_WRITTEN_OUT else weights.sum(axis=0)
+    return weights, stage(total)

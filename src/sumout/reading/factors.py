@@ -10,7 +10,6 @@ with coefficients c = ∂ log_density / ∂ leaf, free of z, found by differenti
 element is marked as live or not: one that a slice or a known mask leaves out has c = 0 whatever x is.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var
 
-from sumout.reading.flatten import bind, is_exact, read_variable
+from sumout.reading.evaluate import Spread, evaluate
+from sumout.reading.flatten import bind, is_exact
 from sumout.reading.interpret import Env
 from sumout.reading.movement import MOVEMENTS, dynamic_slice
 from sumout.reading.rules import run_gather
@@ -37,22 +37,14 @@ class Factorisation:
 
     def evaluate(self, *args: Any) -> tuple[tuple[Any, ...], Any]:
         """The factor arrays and the rest; their sum is the log density."""
-        env = self._environment(args)
+        env = evaluate(self.closed.jaxpr, self.closed.consts, args)
         dtype = self.closed.jaxpr.outvars[0].aval.dtype
-        values = [env[leaf].astype(dtype) for leaf in self.leaves]
+        values = [env[leaf].full.astype(dtype) for leaf in self.leaves]
         rest, pull_back = jax.vjp(lambda leaves: self._linear_part(env, leaves), [jnp.zeros_like(v) for v in values])
         (coefficients,) = pull_back(jnp.ones_like(rest))
         # A leaf may be −∞ where its coefficient is zero (a masked element): it must not count.
         factors = tuple(jnp.where(c == 0, 0.0, c * v) for c, v in zip(coefficients, values, strict=True))
         return factors, rest
-
-    def _environment(self, args: Sequence[Any]) -> dict[Var, Any]:
-        """Every variable of the program; what is not used costs nothing once compiled."""
-        jaxpr = self.closed.jaxpr
-        env: dict[Var, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*self.closed.consts, *args], strict=True))
-        for eqn in jaxpr.eqns:
-            env.update(zip(eqn.outvars, bind(eqn, [read_variable(env, v) for v in eqn.invars]), strict=True))
-        return env
 
     def _is_reached(self, variable: Var | Literal) -> bool:
         """Whether a variable lies on the way from a leaf to the output."""
@@ -62,12 +54,18 @@ class Factorisation:
     def _on_the_way(self) -> frozenset[Var]:
         return frozenset([*self.leaves, *(v for eqn in self.linear for v in eqn.outvars)])
 
-    def _linear_part(self, env: dict[Var, Any], leaves: list[Any]) -> Any:
+    def _linear_part(self, env: dict[Var, Spread], leaves: list[Any]) -> Any:
         """The output as a function of the leaves, in floating point throughout, so that counts can be weighed too."""
         (output,) = self.closed.jaxpr.outvars
-        local = {**env, **dict(zip(self.leaves, leaves, strict=True))}
+        local = dict(zip(self.leaves, leaves, strict=True))
+
+        def read(variable: Var | Literal) -> Any:
+            if isinstance(variable, Literal):
+                return variable.val
+            return local[variable] if variable in local else env[variable].full
+
         for eqn in self.linear:
-            operands = [read_variable(local, v) for v in eqn.invars]
+            operands = [read(v) for v in eqn.invars]
             moved = _WEIGHED.get(eqn.primitive.name, slice(None))
             operands[moved] = [jnp.asarray(value).astype(output.aval.dtype) for value in operands[moved]]
             if eqn.primitive.name == "convert_element_type":
@@ -77,7 +75,7 @@ class Factorisation:
             else:
                 results = bind(eqn, operands)
             local.update(zip(eqn.outvars, results, strict=True))
-        return read_variable(local, output)
+        return jnp.asarray(read(output))
 
 
 def _weigh(eqn: Any, operands: list[Any], first: bool) -> Any:

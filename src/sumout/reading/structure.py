@@ -37,7 +37,10 @@ class Structure:
     _ids: tuple[np.ndarray, ...]  # scopes of each factor array, zero where an element never counts
 
     def factors(self, x: Array, z: Nuisance, data: Data) -> tuple[Array, ...]:
-        """The unsummed terms that depend on z; with `rest` they add up to the log density."""
+        """The unsummed terms that depend on z; with `rest` they add up to the log density.
+
+        A site of which all elements have one value may be given with size 1 along every axis.
+        """
         return self._evaluate(x, z, data)[0]
 
     def rest(self, x: Array, z: Nuisance, data: Data) -> Array:

@@ -1,0 +1,122 @@
+"""Run a flat jaxpr with every array kept as small as its content.
+
+When all sites of a block take the same value at once, z is one number spread over many elements, and so is all that is
+computed from it alone: `mu[z]` is one look-up, not one for each element. Arrays are therefore held as `Spread`: their
+content, with size 1 along the axes on which it does not vary, and the shape they stand for. They are laid out in full
+only for operations that need it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import Jaxpr, Literal, Var
+
+from sumout.reading.flatten import bind
+from sumout.reading.rules import ELEMENTWISE
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """An array of shape `shape` whose content does not vary along the axes where `content` has size 1."""
+
+    content: Any
+    shape: tuple[int, ...]
+
+    @property
+    def full(self) -> Any:
+        """The array laid out."""
+        return self.content if self.content.shape == self.shape else jnp.broadcast_to(self.content, self.shape)
+
+
+def evaluate(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> dict[Var, Spread]:
+    """Every variable of a jaxpr; an argument may be given with size 1 along axes on which it does not vary."""
+    env: dict[Var, Spread] = {}
+    for variable, value in zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True):
+        env[variable] = Spread(jnp.asarray(value), _shape(variable))
+    for eqn in jaxpr.eqns:
+        operands = [_literal(v) if isinstance(v, Literal) else env[v] for v in eqn.invars]
+        results = _content(eqn, operands)
+        if results is None:
+            results = bind(eqn, [operand.full for operand in operands])
+        env.update({v: Spread(r, _shape(v)) for v, r in zip(eqn.outvars, results, strict=True)})
+    return env
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return variable.aval.shape
+
+
+def _literal(literal: Any) -> Spread:
+    value = jnp.asarray(literal.val, literal.aval.dtype)
+    return Spread(value, value.shape)
+
+
+def _content(eqn: Any, operands: list[Spread]) -> list[Any] | None:
+    """The content of the results from the content of the operands, or None if they must be laid out."""
+    name, params = eqn.primitive.name, eqn.params
+    first: Any = operands[0].content if operands else None
+    if name in ELEMENTWISE:
+        return _elementwise(eqn, operands)
+    if name == "broadcast_in_dim" and len(operands) == 1:
+        inner = [1] * len(params["shape"])
+        for size, axis in zip(first.shape, params["broadcast_dimensions"], strict=True):
+            inner[axis] = size
+        return [first.reshape(inner)]
+    if name == "squeeze":
+        return [jnp.squeeze(first, params["dimensions"])]
+    if name == "expand_dims":
+        return [jnp.expand_dims(first, params["dimensions"])]
+    if name == "transpose":
+        return [first.transpose(params["permutation"])]
+    if name == "reshape" and params["dimensions"] is None:
+        return _reshape(first, operands[0].shape, params["new_sizes"])
+    if name == "gather":
+        return _gather(eqn, operands)
+    return None
+
+
+def _elementwise(eqn: Any, operands: list[Spread]) -> list[Any]:
+    shape = jnp.broadcast_shapes(*(operand.content.shape for operand in operands))
+    return bind(eqn, [o.content if o.shape == () else jnp.broadcast_to(o.content, shape) for o in operands])
+
+
+def _reshape(content: Any, old: tuple[int, ...], new: tuple[int, ...]) -> list[Any] | None:
+    """A reshape that only adds or removes axes of size 1 leaves the others as they are."""
+    if [n for n in old if n != 1] != [n for n in new if n != 1]:
+        return None
+    sizes = iter(size for size, n in zip(content.shape, old, strict=True) if n != 1)
+    return [content.reshape([1 if n == 1 else next(sizes) for n in new])]
+
+
+def _gather(eqn: Any, operands: list[Spread]) -> list[Any] | None:
+    """One index for all: look up once."""
+    operand, indices = operands
+    numbers = eqn.params["dimension_numbers"]
+    if any(size != 1 for size in indices.content.shape[:-1]) or indices.content.shape[-1] != indices.shape[-1]:
+        return None
+    if not numbers.operand_batching_dims:
+        out = bind(eqn, [operand.full, indices.content])
+        return out if _fits(out[0].shape, _shape(eqn.outvars[0])) else None
+    # Along each row: `take_along_axis` with the same index everywhere is one column.
+    axes = numbers.start_index_map
+    rest = tuple(axis for axis in range(len(operand.shape)) if axis not in axes)
+    if len(axes) != 1 or numbers.collapsed_slice_dims != axes or numbers.operand_batching_dims != rest:
+        return None
+    batch = numbers.start_indices_batching_dims
+    if list(batch) != sorted(batch) or numbers.offset_dims:
+        return None
+    column = jnp.take(
+        operand.content if operand.content.shape[axes[0]] == operand.shape[axes[0]] else operand.full,
+        indices.content.reshape(()),
+        axis=axes[0],
+        mode="clip" if eqn.params["mode"] == lax.GatherScatterMode.CLIP else "fill",
+    )
+    sizes = iter(column.shape)
+    return [column.reshape([next(sizes) if axis in batch else 1 for axis in range(len(_shape(eqn.outvars[0])))])]
+
+
+def _fits(content: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    return len(content) == len(shape) and all(a in (1, b) for a, b in zip(content, shape, strict=True))
