@@ -4,7 +4,7 @@ A kernel is a frozen configuration that prints and hashes. Bound to a target it 
 is what the next step needs; info is everything else, for people and diagnostics. Kernels never print, raise or loop
 over draws.
 
-To add one: a file here, a row in `names.py`, a row in the tests' table of kernels.
+To add one: a file here, a row in `names.py`, a row in the tests' tables of kernels.
 """
 
 from dataclasses import dataclass, field, replace
