@@ -26,10 +26,10 @@ def summary(idata: xr.DataTree, var_names: Sequence[str] | None = None) -> Any:
     Example:
         >>> import jax.numpy as jnp, sumout
         >>> from numpyro.distributions import Normal, constraints
-        >>> def two_normals(x, z, data):
-        ...     return Normal(jnp.where(z["right"], 1.0, -1.0), 0.5).log_prob(x["x"])
-        >>> program = sumout.density(two_normals, x={"x": (constraints.real, ())}, z={"right": sumout.finite(2)})
-        >>> table = sumout.summary(sumout.sample(program))
+        >>> def shifted(x, z, data):
+        ...     return Normal(z["shift"], 1.0).log_prob(x["x"])
+        >>> program = sumout.density(shifted, x={"x": (constraints.real, ())}, z={"shift": sumout.finite(2)})
+        >>> table = sumout.summary(sumout.sample(program, draws=2000))
         >>> list(table.index), "ess_bulk" in table.columns
         (['x'], True)
     """
