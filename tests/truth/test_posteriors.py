@@ -44,14 +44,16 @@ def ordered(draws, study):
 RUNS = {
     "survey": (sumout.SGHMC(step_size=0.1), {"draws": 4000}),
     "gmm": (sumout.SGHMC(step_size=0.01), {"draws": 4000, "steps": 20}),
-    "hmm": (sumout.SGHMC(step_size=0.3), {"draws": 4000, "steps": 40}),
+    "hmm": (sumout.SGHMC(step_size=0.3), {"draws": 3000, "steps": 40}),
 }
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_alternating_hmc_on_the_papers_models(name):
     study = STUDIES[name]
-    result = sumout.sample(study.density(), sumout.AlternatingHMC(), draws=5000, steps=10 if name != "hmm" else 60)
+    # The Markov model as the paper writes it, a Python loop; the others in plates, which compile faster.
+    program = study.density() if name == "hmm" else study.program()
+    result = sumout.sample(program, sumout.AlternatingHMC(), draws=5000, steps=10 if name != "hmm" else 60)
     mean_error, ratio = errors(ordered(unconstrained(study.x, result.posterior), study), study.mean, study.sd)
     assert mean_error.max() < 0.1
     assert np.abs(ratio - 1).max() < 0.1
