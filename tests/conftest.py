@@ -1,6 +1,16 @@
-"""The suite runs in double precision, with JAX watching for random keys used twice."""
+"""The suite runs in double precision, with annotations checked and JAX watching for random keys used twice."""
 
 import jax
+from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_debug_key_reuse", True)
+
+# Not the modules that users call, which are given wrong types on purpose, nor states of chains, which JAX builds with
+# a leading axis of chains.
+CHECKED = [
+    f"sumout.reading.{name}"
+    for name in "scopes abstract movement rules interpret flatten evaluate factors graph".split()
+]
+with install_import_hook([*CHECKED, "sumout.nuisance"], "beartype.beartype"):
+    import sumout  # noqa: F401

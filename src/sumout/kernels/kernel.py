@@ -8,7 +8,7 @@ To add one: a file here, a row in `names.py`, a row in the tests' tables of kern
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from jaxtyping import Array
 
@@ -23,7 +23,7 @@ class Kernel:
     name: ClassVar[str]
     target: Target | None = field(default=None, kw_only=True, repr=False, compare=False)
 
-    def bind(self, target: Target) -> Self:
+    def bind(self, target: Target) -> "Kernel":
         """The kernel for one target."""
         return replace(self, target=target)
 

@@ -7,7 +7,7 @@ are symmetric, and a proposal from z's own law cancels against it (that law is n
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from sumout.supports import Implicit
 BOLDNESS = 15 / 16
 
 
+@runtime_checkable
 class Proposal(Protocol):
     """Proposes new values for the members of a block."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from jaxtyping import Array
 from sumout.program import Data, Nuisance
 
 
+@runtime_checkable
 class NuisanceMove(Protocol):
     """Leaves p(z | x, y) invariant."""
 

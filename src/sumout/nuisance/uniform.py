@@ -4,6 +4,8 @@ Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011): a bijection o
 its rounds as a loop over arrays in memory; written out they cost a third.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ PARITY = np.uint32(0x1BD11BDA)
 ROUNDS = 20
 
 
-def uniform(key: Array, shape: tuple[int, ...], dtype: jnp.dtype | None = None) -> Array:
+def uniform(key: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
     """Numbers in [0, 1), at least half a unit in the last place below 1."""
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
     words = jax.random.key_data(key)

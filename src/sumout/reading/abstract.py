@@ -17,20 +17,19 @@ from sumout.reading.scopes import EMPTY, Ids
 class Lazy:
     """A value computed at most once, when first asked for."""
 
-    def __init__(self, compute: Callable[[], np.ndarray]):
-        self._compute: Callable[[], np.ndarray] | None = compute
-        self._value: np.ndarray | None = None
+    def __init__(self, compute: Callable[[], Any]):
+        self._compute: Callable[[], Any] | None = compute
+        self._value: Any = None
 
     @property
     def is_ready(self) -> bool:
         """Whether the value is there already."""
         return self._compute is None
 
-    def get(self) -> np.ndarray:
+    def get(self) -> Any:
         """The value."""
         if self._compute is not None:
             self._value, self._compute = self._compute(), None
-        assert self._value is not None
         return self._value
 
 
@@ -49,8 +48,8 @@ class Abstract:
         return np.zeros(self.shape, np.int64) if self.ids is None else self.ids
 
     @property
-    def value(self) -> np.ndarray:
-        """The known values."""
+    def value(self) -> Any:
+        """The known values: a NumPy array, or random keys."""
         assert self.known is not None
         return self.known.get()
 

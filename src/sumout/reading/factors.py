@@ -174,7 +174,7 @@ def _pass_back(eqn: Any, env: Env, live: dict[Var, np.ndarray]) -> None:
     outs = [live.get(v, np.zeros(v.aval.shape, bool)) for v in eqn.outvars]
     out = outs[0]
 
-    def mark(i: int, mask: np.ndarray) -> None:
+    def mark(i: int, mask: Any) -> None:
         variable = eqn.invars[i]
         if _depends(env, variable):
             mask = _unbroadcast(mask, shapes[i])
@@ -225,7 +225,7 @@ def _pass_back_movement(eqn: Any, env: Env, shapes: list[tuple[int, ...]], outs:
         mark(i, reached[numbers[i]])
 
 
-def _pass_back_dot(eqn: Any, i: int, nonzero: np.ndarray | bool, shapes: list[tuple[int, ...]]) -> np.ndarray:
+def _pass_back_dot(eqn: Any, i: int, nonzero: Any, shapes: list[tuple[int, ...]]) -> np.ndarray:
     """Elements of operand `i` of a product that meet a non-zero of the other somewhere."""
     contract, batch = eqn.params["dimension_numbers"]
     mine, others = (*batch[i], *contract[i]), (*batch[1 - i], *contract[1 - i])
@@ -240,11 +240,11 @@ def _value(env: Env, variable: Var | Literal) -> np.ndarray:
     return np.asarray(variable.val) if isinstance(variable, Literal) else env[variable].value
 
 
-def _possibly_nonzero(env: Env, variable: Var | Literal) -> np.ndarray | bool:
+def _possibly_nonzero(env: Env, variable: Var | Literal) -> Any:
     return _value(env, variable) != 0 if _known(env, variable) else True
 
 
-def _unbroadcast(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _unbroadcast(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
     """The mask of an operand that was stretched to the shape of the result."""
     mask = np.asarray(mask)
     if mask.shape == shape:

@@ -164,14 +164,14 @@ def _read(env: Env, variable: Var | Literal) -> Abstract:
 
 def _row(stacked: Abstract, t: int) -> Abstract:
     if stacked.ids is not None:
-        return dependent(stacked.shape[1:], stacked.ids[t])
+        return dependent(stacked.shape[1:], np.asarray(stacked.ids[t]))
     known = stacked.known
     return Abstract(stacked.shape[1:], known=None if known is None else Lazy(lambda: known.get()[t]))
 
 
 def _settle(carry: list[Abstract], t: int) -> None:
     """Now and then compute what a loop carries, lest it become a tower of promises too high to climb."""
-    if t % 10 == 0:
+    if t % 5 == 0:
         for value in carry:
             if value.known is not None:
                 value.known.get()
@@ -201,7 +201,7 @@ def _known_results(eqn: Any, operands: list[Abstract]) -> list[Abstract]:
     at_hand = all(operand.known is not None and operand.known.is_ready for operand in operands)
     if use_numpy and at_hand and sum(np.prod(shape) for shape in shapes) <= SMALL:
         return [constant(value) for value in compute()]
-    results = Lazy(compute)  # pyright: ignore[reportArgumentType]
+    results = Lazy(compute)
     return [Abstract(shape, known=Lazy(lambda i=i: results.get()[i])) for i, shape in enumerate(shapes)]
 
 

@@ -88,7 +88,7 @@ class Scopes:
         """Running union along an axis."""
         out = np.moveaxis(np.flip(ids, axis) if reverse else ids, axis, 0).copy()
         for i in range(1, len(out)):
-            out[i] = self.union(out[i - 1], out[i])
+            out[i : i + 1] = self.union(out[i - 1 : i], out[i : i + 1])
         out = np.moveaxis(out, 0, axis)
         return np.flip(out, axis) if reverse else out
 
