@@ -2,12 +2,14 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from sumout.errors import OptionError
+
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
 
 MOST_RHAT = 1.01
 
@@ -16,7 +18,7 @@ class SamplingWarning(UserWarning):
     """A run whose draws should not be trusted as they are."""
 
 
-def summary(idata: xr.DataTree, var_names: Sequence[str] | None = None) -> Any:
+def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any:
     """Means, spreads and diagnostics of a run, as a pandas DataFrame; warns where the run should not be trusted.
 
     Args:
@@ -48,7 +50,7 @@ def summary(idata: xr.DataTree, var_names: Sequence[str] | None = None) -> Any:
     return table
 
 
-def _complaints(idata: xr.DataTree, table: Any) -> list[str]:
+def _complaints(idata: "xr.DataTree", table: Any) -> list[str]:
     found = []
     stats = idata["sample_stats"].to_dataset()
     diverging = int(stats["diverging"].values.sum()) if "diverging" in stats else 0

@@ -5,10 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-
 from sumout.run.loop import Progress
 
 SHOWN = {"acceptance_rate": "acceptance {:.2f}", "noise_share": "noise share {:.2f}"}
@@ -20,6 +16,10 @@ def progress_bar(wanted: bool | None, chains: int) -> Iterator[Callable[[Progres
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield lambda progress: None
         return
+    from rich.console import Console  # takes a tenth of a second to import
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
     columns = [
         TextColumn("{task.description}"),
         BarColumn(),

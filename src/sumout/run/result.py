@@ -1,19 +1,21 @@
 """From the collected draws to an `xarray.DataTree` in ArviZ's schema."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import xarray as xr
 
 from sumout.program import Program
 from sumout.run.loop import Record
 
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
+
 STAT_NAMES = {"log_density": "lp"}
 
 
-def build_result(program: Program, record: Record, attrs: Mapping[str, Any]) -> xr.DataTree:
+def build_result(program: Program, record: Record, attrs: Mapping[str, Any]) -> "xr.DataTree":
     """Name, shape and label the draws: x and deterministics as the user knows them, z in its support values."""
     from arviz_base import from_dict  # takes half a second to import
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import xarray as xr
 
 from sumout.errors import OptionError
 from sumout.gradient import Target
@@ -19,6 +18,9 @@ from sumout.run.loop import CHUNK, run_chains
 from sumout.run.progress import progress_bar
 from sumout.run.result import build_result
 from sumout.run.start import draw_z, find_starts
+
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
 
 GUARD_FLIPS = 4
 
@@ -35,7 +37,7 @@ def sample(
     progress: bool | None = None,
     plan: Mapping[str, str] | None = None,
     chunk: int = CHUNK,
-) -> xr.DataTree:
+) -> "xr.DataTree":
     """Draw from the posterior of x and z.
 
     Args:
