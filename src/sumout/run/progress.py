@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
+
 from sumout.run.loop import Progress
 
 SHOWN = {"acceptance_rate": "acceptance {:.2f}", "noise_share": "noise share {:.2f}"}
