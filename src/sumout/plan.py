@@ -13,7 +13,7 @@ import numpy as np
 from sumout.errors import OptionError
 from sumout.nuisance.block import Block, build_block, stack_blocks
 from sumout.nuisance.gibbs import Gibbs
-from sumout.nuisance.metropolis import CountStep, FromSampler, Metropolis, UniformOther, rows_to_columns
+from sumout.nuisance.metropolis import CountStep, FromSampler, Metropolis, UniformOther
 from sumout.nuisance.sweep import NuisanceMove, Stack, Sweep
 from sumout.program import DiscreteSite
 from sumout.reading.structure import Structure
@@ -103,7 +103,7 @@ def _build_moves(structure: Structure, choices: Mapping[str, Choice]) -> tuple[N
         method = choices[names[0]].method
         if len(groups) <= MOST_UNROLLED:
             for group in groups:
-                chosen = [rows_to_columns(table[group]) for table in tables]
+                chosen = [_columns(table[group]) for table in tables]
                 moves.append(_move(build_block(structure, sites[group]), method, chosen))
         else:
             block = stack_blocks(structure, [sites[group] for group in groups])
@@ -136,6 +136,12 @@ def _tables(structure: Structure, names: tuple[str, ...]) -> list[np.ndarray]:
         return [np.concatenate(part) for part in zip(*rows, strict=True)]
     counts = [support for support in supports if isinstance(support, Count)]
     return [np.concatenate([np.full((int(np.prod(s.shape)), 1), s.lower) for s in counts])] if counts else []
+
+
+def _columns(values: np.ndarray) -> np.ndarray:
+    """`(n, K)` as `(K, n)`, or as `(K, 1)` where all rows are the same."""
+    columns = np.ascontiguousarray(values.T)
+    return columns[:, :1] if (columns == columns[:, :1]).all() else columns
 
 
 def _move(block: Block, method: str, tables: list[np.ndarray]) -> Any:

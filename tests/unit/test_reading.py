@@ -192,6 +192,19 @@ def pick(site, rng):
     return np.array([rng.choice(v[a]) for v, a in zip(values, allowed, strict=True)]).reshape(site.shape)
 
 
+def test_guard_is_not_alarmed_by_terms_that_cancel():
+    """In single precision the sum of large terms of both signs is only as good as the terms."""
+
+    def cancelling(x, z, data):
+        s = z["s"].astype(float)
+        return (x["a"] * s[1:]).sum() - (x["a"] * jnp.sqrt(s[:-1] * s[1:])).sum()
+
+    with jax.enable_x64(False):
+        program = sumout.density(cancelling, x={"a": REAL}, z={"s": sumout.finite([0.7, 0.9], 2000)})
+        z = {"s": jnp.full(2000, 0.7)}
+        guard(sumout.read(program), jnp.full(1, 1e7 * np.pi), z, {"s": jnp.full((1, 2000), 0.9)})
+
+
 def test_guard_catches_a_wrong_reading():
     program = ENUMERABLE["grid"]()
     structure = sumout.read(program)

@@ -112,6 +112,14 @@ class Layout:
         return flat.reshape(size, -1).sum(axis=1) if self.member_first else flat.reshape(-1, size).sum(axis=0)
 
 
+def pick(values: Array | np.ndarray, which: Array) -> Array:
+    """For every member the value with the number `which`."""
+    values = jnp.asarray(values)
+    if values.shape[1] == 1:
+        return values[:, 0].at[which].get(mode="promise_in_bounds")
+    return jnp.take_along_axis(values, which[None], axis=0, mode="promise_in_bounds")[0]
+
+
 def bundles(structure: Structure) -> tuple[tuple[int, ...], ...]:
     """Factor arrays grouped for summation: the small ones together, the others one by one."""
     sizes = [int(np.prod(shape)) for shape in structure.factor_shapes]
@@ -122,7 +130,7 @@ def bundles(structure: Structure) -> tuple[tuple[int, ...], ...]:
 
 def build_block(structure: Structure, members: np.ndarray) -> Block:
     """The block of some sites, given by their numbers in ascending order."""
-    names = tuple(name for name, numbers in structure.site_numbers.items() if np.isin(numbers, members).any())
+    names = _names(structure, members)
     slots, sources = _places(structure, names, members, len(members))
     in_order = np.arange(len(members))
     slots = tuple(None if np.array_equal(slot, in_order) else slot for slot in slots)
@@ -137,8 +145,7 @@ def build_block(structure: Structure, members: np.ndarray) -> Block:
 def stack_blocks(structure: Structure, groups: Sequence[np.ndarray]) -> Block:
     """Many blocks as one pytree with a leading axis, padded to the same shape."""
     size = max(len(members) for members in groups)
-    everywhere = np.unique(np.concatenate(groups))
-    names = tuple(name for name, numbers in structure.site_numbers.items() if np.isin(numbers, everywhere).any())
+    names = _names(structure, np.concatenate(groups))
     rows = [_places(structure, names, members, size) for members in groups]
     slots = tuple(np.stack([row[0][i] for row in rows]) for i in range(len(names)))
     sources = np.stack([row[1] for row in rows])
@@ -148,6 +155,11 @@ def stack_blocks(structure: Structure, groups: Sequence[np.ndarray]) -> Block:
         degree = max(int(np.bincount(p[i][1]).max(initial=0)) for p in pairs)
         owned.append(np.stack([_padded(p[i][0], p[i][1], p[i][2], size, degree) for p in pairs]) if degree else None)
     return Block(structure, names, size, slots, sources, tuple(owned), tuple(None for _ in owned))
+
+
+def _names(structure: Structure, members: np.ndarray) -> tuple[str, ...]:
+    """The sites that have members."""
+    return tuple(name for name, numbers in structure.site_numbers.items() if np.isin(numbers, members).any())
 
 
 def _places(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sumout.nuisance.block import Block
+from sumout.nuisance.block import Block, pick
 from sumout.nuisance.uniform import uniform
 from sumout.program import Data, Nuisance
 
@@ -56,14 +56,6 @@ class Gibbs:
         """Draw all members afresh."""
         which = draw(key, self.log_weights(x, z, data))
         return self.block.place(z, pick(self.values, which))
-
-
-def pick(values: Array | np.ndarray, which: Array) -> Array:
-    """For every member the value with the number `which`."""
-    values = jnp.asarray(values)
-    if values.shape[1] == 1:
-        return values[:, 0].at[which].get(mode="promise_in_bounds")
-    return jnp.take_along_axis(values, which[None], axis=0, mode="promise_in_bounds")[0]
 
 
 def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:

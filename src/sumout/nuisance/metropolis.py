@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sumout.nuisance.block import Block
-from sumout.nuisance.gibbs import pick
+from sumout.nuisance.block import Block, pick
 from sumout.nuisance.uniform import uniform
 from sumout.program import Data, Nuisance
 from sumout.supports import Implicit
@@ -116,9 +115,3 @@ class FromSampler:
         """One independent draw for each member."""
         keys = jax.random.split(key, current.shape[0])
         return jax.vmap(self.support.sample, in_axes=(0, None))(keys, data)
-
-
-def rows_to_columns(values: np.ndarray) -> np.ndarray:
-    """`(n, K)` as `(K, n)`, or as `(K, 1)` where all rows are the same."""
-    columns = np.ascontiguousarray(values.T)
-    return columns[:, :1] if (columns == columns[:, :1]).all() else columns

@@ -22,11 +22,11 @@ CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "checkpoint", "rem
 
 def flatten(fn: Callable[..., Any], *args: Any) -> ClosedJaxpr:
     """The jaxpr of `fn` at arguments of these shapes, written out and without dead equations."""
-    closed = jax.make_jaxpr(fn)(*args)
-    return _retrace(closed, [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars])
+    return _retrace(jax.make_jaxpr(fn)(*args))
 
 
-def _retrace(closed: ClosedJaxpr, args: Sequence[Any]) -> ClosedJaxpr:
+def _retrace(closed: Any) -> ClosedJaxpr:
+    args = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars]
     written_out = jax.make_jaxpr(lambda *values: evaluate_written_out(closed.jaxpr, closed.consts, values))(*args)
     jaxpr = written_out.jaxpr
     live, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=[True] * len(jaxpr.invars))
@@ -81,10 +81,7 @@ def _run_scan(eqn: Any, operands: list[Any]) -> list[Any]:
         operands[num_consts : num_consts + num_carry],
         operands[num_consts + num_carry :],
     )
-    body = _retrace(
-        eqn.params["jaxpr"],
-        [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.params["jaxpr"].jaxpr.invars],
-    )
+    body = _retrace(eqn.params["jaxpr"])
     adders = [
         i for i in range(num_carry) if _only_adds(body.jaxpr, body.jaxpr.invars[num_consts + i], body.jaxpr.outvars[i])
     ]

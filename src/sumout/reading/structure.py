@@ -20,6 +20,9 @@ from sumout.reading.graph import Graph, connect
 from sumout.reading.interpret import Reader
 from sumout.reading.scopes import EMPTY, Scopes
 
+# Code that runs once should not be optimised as if it ran a million times.
+QUICK_COMPILE = {"xla_backend_optimization_level": 0}
+
 
 @dataclass(frozen=True, eq=False)
 class Structure:
@@ -196,18 +199,19 @@ def guard(structure: Structure, x: Array, z: Nuisance, others: Nuisance) -> None
     """
     program = structure.program
 
-    @partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # runs once: compile quickly
+    @partial(jax.jit, compiler_options=QUICK_COMPILE)
     def evaluate(x, all_z, data):
         def parts(z):
             factors, rest = structure._evaluate(x, z, data)
             flat = jnp.concatenate([jnp.zeros(0), *(f.ravel() for f in factors)])
-            return flat, flat.sum() + rest, program.log_density(x, z, data)
+            size = jnp.abs(flat).sum() + jnp.abs(rest)
+            return flat, flat.sum() + rest, program.log_density(x, z, data), size
 
         return jax.vmap(parts)(all_z)
 
     together = {name: jnp.concatenate([z[name][None], others[name]]) for name in z}
-    factors, totals, wholes = (np.asarray(part) for part in evaluate(x, together, program.data))
-    _check_sums(totals, wholes)
+    factors, totals, wholes, sizes = (np.asarray(part) for part in evaluate(x, together, program.data))
+    _check_sums(totals, wholes, sizes)
     base, moved = factors[0], factors[1:]
     for i, alternative in enumerate(moved):
         changed = np.concatenate(
@@ -226,10 +230,11 @@ def guard(structure: Structure, x: Array, z: Nuisance, others: Nuisance) -> None
             )
 
 
-def _check_sums(totals: np.ndarray, wholes: np.ndarray) -> None:
+def _check_sums(totals: np.ndarray, wholes: np.ndarray, sizes: np.ndarray) -> None:
+    """Compare the sums, relative to the size of their terms: large ones may cancel."""
     sound = np.isfinite(wholes)
-    tolerance = 1e-3 if wholes.dtype == np.float32 else 1e-8
-    if not np.allclose(totals[sound], wholes[sound], rtol=tolerance, atol=tolerance):
+    tolerance = (1e-3 if wholes.dtype == np.float32 else 1e-8) * (1 + sizes[sound])
+    if not (np.abs(totals[sound] - wholes[sound]) <= tolerance).all():
         raise ReadingError(
             f"internal error while reading the program: its factors add up to {totals[sound]}, its log density is "
             f"{wholes[sound]}. Please report this program."

@@ -11,11 +11,10 @@ from jaxtyping import Array
 from sumout.errors import StartError
 from sumout.plan import Plan
 from sumout.program import Data, Nuisance, Program
+from sumout.reading.structure import QUICK_COMPILE
 from sumout.supports import Count, Finite, Implicit
 
 TRIES = 8
-# Code that runs once should not be optimised as if it ran a million times.
-QUICK_COMPILE = {"xla_backend_optimization_level": 0}
 SETTLING_SWEEPS = 10
 HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, as in Stan and NumPyro
 
