@@ -47,7 +47,7 @@ def prepare(num_sites, num_values):
     rng = np.random.default_rng(0)
     y = rng.normal(rng.integers(num_values, size=num_sites) * 2.0, 1.0).astype(np.float32)
     program = sumout.program(mixture, y, num_values)
-    plan = make_plan(sumout.read(program))
+    plan = make_plan(sumout.read(program), {"z": "gibbs"})
     x = jnp.asarray(rng.normal(size=program.num_x), jnp.float32)
     z = {"z": jnp.asarray(rng.integers(num_values, size=num_sites), program.z["z"].dtype)}
     named = program.constrain(x, z, program.data)

@@ -8,6 +8,6 @@ jax.config.update("jax_debug_key_reuse", True)
 
 # Not the modules that users call, which are given wrong types on purpose, nor states of chains, which JAX builds with
 # a leading axis of chains, nor the innermost loops of the reading, whose time is tested.
-CHECKED = [f"sumout.reading.{name}" for name in "movement flatten evaluate factors graph".split()]
+CHECKED = [f"sumout.reading.{name}" for name in "movement flatten evaluate factors graph equations loops steps".split()]
 with install_import_hook([*CHECKED, "sumout.nuisance"], "beartype.beartype"):
     import sumout  # noqa: F401

@@ -215,6 +215,62 @@ def second_order_chain(length=6):
     return sumout.density(second, x={"a": REAL, "b": REAL}, z={"s": sumout.finite(2, length)}, data=y)
 
 
+def ladder(rungs=3):
+    """Two chains tied to each other at every step: loops, but narrow ones."""
+
+    def ladder(x, z, y):
+        a, b = z["a"], z["b"]
+        along = jnp.where(a[1:] == a[:-1], x["j"], -x["j"]).sum() + (b[1:] * b[:-1]).sum() * x["j"] * 0.5
+        across = dist.Normal(x["j"] * a + b, 1.0).log_prob(y).sum()
+        return along + across + dist.Normal(0, 1).log_prob(x["j"])
+
+    z = {"a": sumout.finite(2, rungs), "b": sumout.finite([-1, 1], rungs)}
+    return sumout.density(ladder, x={"j": REAL}, z=z, data=np.linspace(-1, 1, rungs))
+
+
+def unequal_paths():
+    """Chains of length 4, 1 and 3 end to end in one array; where one ends is known from the data."""
+
+    def paths(x, z, data):
+        s = z["s"]
+        rows = jax.nn.log_softmax(x["logits"])
+        moves = jnp.where(data["follows"][1:], rows[s[:-1], s[1:]], jnp.log(0.5)).sum()
+        return moves + dist.Normal(s * 1.0, 1.0).log_prob(data["y"]).sum() - (x["logits"] ** 2).sum()
+
+    data = {"follows": np.array([0, 1, 1, 1, 0, 0, 1, 1], bool), "y": np.sin(np.arange(8.0))}
+    return sumout.density(paths, x={"logits": (constraints.real, (2, 2))}, z={"s": sumout.finite(2, 8)}, data=data)
+
+
+def capture_recapture():
+    """Animals that die and stay dead: states that cannot follow each other, states that cannot be seen."""
+
+    def capture(seen):
+        survival = numpyro.sample("survival", dist.Beta(4, 2))
+        detection = numpyro.sample("detection", dist.Beta(2, 2))
+        with numpyro.plate("animals", seen.shape[0]):
+            alive = 1
+            for t in range(seen.shape[1]):
+                alive = numpyro.sample(f"alive_{t}", dist.Bernoulli(alive * survival))
+                numpyro.sample(f"seen_{t}", dist.Bernoulli(alive * detection), obs=seen[:, t])
+
+    return sumout.program(capture, np.array([[1, 0, 1], [1, 0, 0]]))
+
+
+def mixed_values():
+    """Neighbours with different numbers of values: a class of three, and within it a flag for each of four items."""
+
+    def classes(group, y):
+        weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3)))
+        shift = numpyro.sample("shift", dist.Normal(0, 1))
+        with numpyro.plate("groups", 2):
+            kind = numpyro.sample("kind", dist.Categorical(weights))
+        with numpyro.plate("items", len(y)):
+            flag = numpyro.sample("flag", dist.Bernoulli(0.2 + 0.3 * kind[group]))
+            numpyro.sample("y", dist.Normal(shift * flag + kind[group], 1.0), obs=y)
+
+    return sumout.program(classes, np.array([0, 0, 1, 1]), np.array([0.1, 1.4, 2.0, 2.9]))
+
+
 ENUMERABLE = {
     make.__name__: make
     for make in (
@@ -232,5 +288,9 @@ ENUMERABLE = {
         odd_values,
         tree,
         second_order_chain,
+        ladder,
+        unequal_paths,
+        capture_recapture,
+        mixed_values,
     )
 }

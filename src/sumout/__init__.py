@@ -5,15 +5,18 @@ from sumout.explain import explain
 from sumout.frontends.density import density
 from sumout.frontends.numpyro import program
 from sumout.gradient import gradient_estimator
-from sumout.kernels.alternating import AlternatingHMC
+from sumout.kernels.hmc import HMC
+from sumout.kernels.nuts import NUTS
 from sumout.kernels.sghmc import SGHMC
+from sumout.marginals import marginals
 from sumout.reading.structure import Structure, read
 from sumout.run.sample import sample
 from sumout.supports import count, finite, implicit
 
 __all__ = [
+    "HMC",
+    "NUTS",
     "SGHMC",
-    "AlternatingHMC",
     "Structure",
     "count",
     "density",
@@ -21,6 +24,7 @@ __all__ = [
     "finite",
     "gradient_estimator",
     "implicit",
+    "marginals",
     "program",
     "read",
     "sample",

@@ -61,15 +61,18 @@ def explain(
         mixture: 2 continuous coordinates (mu), 100 discrete sites (z).
         <BLANKLINE>
         z: 100 sites with values {0, 1}
-          drawn from exact conditionals, all sites of a colour at once (a table of 2 values for each site is cheap)
+          summed out exactly, then drawn exactly for each draw of x (a table of 2 values for each site)
         <BLANKLINE>
         How they hang together: 100 sites on their own: no factor joins them to another site.
         0 pairs of neighbours, 1 colour; read off 2 arrays of factors with 200 elements that depend on z.
         <BLANKLINE>
-        Kernel: AlternatingHMC(step_size=None, num_leapfrog=10, jitter=0.5, target_acceptance=0.8)
+        Work: one sum over z fills 600 entries of tables; to draw the same sites once would fill 600.
+        <BLANKLINE>
+        Kernel: NUTS(step_size=None, target_acceptance=0.8, max_depth=10)
     """
     made = program if isinstance(program, Program) else numpyro_program(program, *args, **kwargs)
-    return describe(make_plan(read(made), plan), find_kernel(kernel))
+    planned = make_plan(read(made), plan)
+    return describe(planned, find_kernel(kernel, planned))
 
 
 def describe(plan: Plan, kernel: Kernel) -> Explanation:
@@ -77,13 +80,19 @@ def describe(plan: Plan, kernel: Kernel) -> Explanation:
     structure = plan.structure
     program = structure.program
     paragraphs = [_headline(program)]
-    for name, choice in plan.choices.items():
+    for name, choices in plan.choices.items():
         site = program.z[name]
-        paragraphs.append(
-            f"{name}: {_count(site.num_elements, 'site')} with values {site.support}\n"
-            f"  {METHODS[choice.method]} ({choice.reason})"
-        )
+        lines = [f"{name}: {_count(site.num_elements, 'site')} with values {site.support}"]
+        for choice in choices:
+            number = f"{choice.num_sites} of them " if len(choices) > 1 else ""
+            lines.append(f"  {number}{METHODS[choice.method]} ({choice.reason})")
+        paragraphs.append("\n".join(lines))
     paragraphs.append(_structure(structure))
+    if plan.summation is not None:
+        paragraphs.append(
+            f"Work: one sum over z fills {plan.summing:,.0f} entries of tables; to draw the same sites once would fill "
+            f"{plan.drawing:,.0f}."
+        )
     if structure.opaque:
         paragraphs.append(
             f"The reading cannot see into: {', '.join(structure.opaque)}. What passes through counts as depending on "

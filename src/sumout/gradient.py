@@ -6,7 +6,7 @@ z is drawn afresh for every gradient. n draws averaged have an n-th of the varia
 variance is; a single draw cannot know its own noise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,18 +15,30 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sumout.errors import OptionError
-from sumout.nuisance.sweep import NuisanceMove
-from sumout.plan import make_plan
+from sumout.nuisance.sweep import STAY, NuisanceMove
+from sumout.plan import Plan, make_plan
 from sumout.program import Data, Nuisance, Program
 from sumout.reading.structure import read
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What a kernel sees of a program: its density and a way to draw its nuisance variables."""
+    """What a kernel sees of a program.
+
+    Attributes:
+        log_density: log p(x, z, y) with part of z, or all of it, summed out; what is summed out is not looked at.
+        move: leaves p(z|x,y) invariant in the part of z that is drawn.
+        recover: draws the part that was summed out from its exact conditional, given x and the rest.
+    """
 
     log_density: Callable[[Array, Nuisance, Data], Array]
     move: NuisanceMove
+    recover: NuisanceMove = STAY
+
+
+def make_target(plan: Plan) -> Target:
+    """The target of a plan."""
+    return Target(plan.log_density, plan.sweep, plan.recover)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["gradient", "z", "log_density", "noise"], meta_fields=[])
@@ -66,7 +78,7 @@ def estimate_gradient(
 
 
 def gradient_estimator(
-    program: Program, num_samples: int = 1
+    program: Program, num_samples: int = 1, *, plan: Mapping[str, str] | None = None
 ) -> Callable[[Array, Array, Nuisance], tuple[Array, Nuisance]]:
     """An unbiased stochastic gradient of log p(x|y), for use in a loop of one's own.
 
@@ -76,6 +88,8 @@ def gradient_estimator(
     Args:
         program: from `sumout.program` or `sumout.density`.
         num_samples: how many draws of z to average over.
+        plan: what to do with a discrete site, by name, as for `sumout.sample`. Sites that are summed out add no noise;
+            `"draw"` has them drawn.
 
     Returns:
         `(key, x, z) -> (gradient, z)` with x the flat unconstrained vector and z a dict of arrays.
@@ -86,14 +100,14 @@ def gradient_estimator(
         >>> def two_normals(x, z, data):
         ...     return Normal(jnp.where(z["right"], 1.0, -1.0), 0.5).log_prob(x["x"])
         >>> program = sumout.density(two_normals, x={"x": (constraints.real, ())}, z={"right": sumout.finite(2)})
-        >>> estimate = jax.jit(sumout.gradient_estimator(program))
+        >>> estimate = jax.jit(sumout.gradient_estimator(program, plan={"right": "draw"}))
         >>> gradient, z = estimate(jax.random.key(1), jnp.array([1.0]), {"right": jnp.array(0)})
         >>> gradient.shape, int(z["right"])
         ((1,), 1)
     """
     if not isinstance(num_samples, int) or num_samples < 1:
         raise OptionError(f"num_samples={num_samples!r}: the number of draws to average over must be at least 1.")
-    target = Target(program.log_density, make_plan(read(program)).sweep)
+    target = make_target(make_plan(read(program), plan))
 
     def estimator(key: Array, x: Array, z: Nuisance) -> tuple[Array, Nuisance]:
         estimate = estimate_gradient(target, num_samples, key, x, z, program.data)

@@ -1,147 +1,262 @@
 """Structure → Plan: what will be done with each discrete site, and why.
 
-Sites are gathered into blocks: same method, same number of values, same colour. Blocks of one kind that are many (a
-complete graph has as many colours as sites) are stacked, so that compiled code does not grow with them.
+A component is summed out where the tables for that are small, or cost little more than a sweep would; the other sites
+are drawn. Those that are drawn one by one are gathered into blocks: same method, same number of values, same colour.
+Blocks of one kind that are many (a complete graph has as many colours as sites) are stacked, so that compiled code does
+not grow with them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from sumout.errors import OptionError
+from sumout.marginal.components import MOST_ENTRIES, Component, find_components, num_values
+from sumout.marginal.summation import Summation, build_summation
 from sumout.nuisance.block import Block, build_block, stack_blocks
 from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.metropolis import CountStep, FromSampler, Metropolis, UniformOther
-from sumout.nuisance.sweep import NuisanceMove, Stack, Sweep
-from sumout.program import DiscreteSite
+from sumout.nuisance.sweep import STAY, NuisanceMove, Stack, Sweep
+from sumout.nuisance.values import as_columns, value_rows
+from sumout.program import Data, DiscreteSite, Nuisance
 from sumout.reading.structure import Structure
 from sumout.supports import Count, Finite, Implicit
 
 MOST_GIBBS_VALUES = 256  # beyond, a table of all values costs more than it is worth
 MOST_UNROLLED = 4  # so many blocks of one kind are compiled each for itself
+WORTH = 16  # summing may cost so many times a sweep: it saves more than that in draws
 
 METHODS = {
+    "sum": "summed out exactly, then drawn exactly for each draw of x",
+    "joint": "drawn jointly from the exact conditional",
     "gibbs": "drawn from exact conditionals, all sites of a colour at once",
     "metropolis": "updated by Metropolis steps, all sites of a colour at once",
     "prior": "updated by proposals from their own sampler, accepted by the density",
 }
+WISHES = (*METHODS, "draw")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What will be done with a site, and why."""
+    """What will be done with so many elements of a site, and why."""
 
     method: str
+    num_sites: int
     reason: str
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How z is drawn.
+    """What is done with z.
 
     Attributes:
         structure: the reading the plan rests on.
-        choices: the method for each discrete site.
-        moves: the moves of one sweep.
+        choices: the methods for each discrete site; more than one where its elements fare differently.
+        summation: the sites that are summed out; None if there are none.
+        moves: the moves of one sweep over the others.
+        summing: work of one sum, in entries of tables.
+        drawing: work of one sweep over the same sites.
     """
 
     structure: Structure
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, tuple[Choice, ...]]
+    summation: Summation | None
     moves: tuple[NuisanceMove, ...]
+    summing: float
+    drawing: float
 
     @property
-    def sweep(self) -> Sweep:
-        """One move that gives every site its turn."""
-        return Sweep(self.moves)
+    def sums_all(self) -> bool:
+        """Whether nothing is left to draw between gradients."""
+        return not self.moves
+
+    @cached_property
+    def recover(self) -> NuisanceMove:
+        """Draws the sites that are summed out from their conditional given x and the other sites."""
+        return STAY if self.summation is None else self.summation
+
+    @cached_property
+    def sweep(self) -> NuisanceMove:
+        """One move that gives every site its turn that is not summed out; it starts by drawing those that are."""
+        if self.sums_all:
+            return STAY
+        return Sweep(self.moves if self.summation is None else (self.summation, *self.moves))
+
+    def log_density(self, x: Any, z: Nuisance, data: Data) -> Any:
+        """Log p(x, z, y) with the summed sites summed out."""
+        part = self.structure.program if self.summation is None else self.summation
+        return part.log_density(x, z, data)
 
 
 def make_plan(structure: Structure, wishes: Mapping[str, str] | None = None) -> Plan:
-    """Choose a method for every site, the user's wishes first, and build the moves."""
+    """Choose a method for every site, the user's wishes first, and build the sums and the moves."""
+    wishes = _check_wishes(structure, wishes)
+    methods = np.full(structure.num_sites, "", object)
+    reasons = np.full(structure.num_sites, "", object)
+    for name, site in structure.program.z.items():
+        method, reason = _choose(name, site, wishes.get(name))
+        numbers = structure.site_numbers[name]
+        methods[numbers], reasons[numbers] = method, reason
+    summed = _settle(structure, methods, reasons, wishes, "sum")
+    joint = _settle(structure, methods, reasons, wishes, "joint")
+    summation = build_summation(structure, summed) if summed else None
+    together = (build_summation(structure, joint),) if joint else ()
+    return Plan(
+        structure,
+        {name: _count(methods[numbers], reasons[numbers]) for name, numbers in structure.site_numbers.items()},
+        summation,
+        (*together, *_build_moves(structure, methods)),
+        sum(component.summing for component in summed),
+        sum(component.drawing for component in summed),
+    )
+
+
+def _check_wishes(structure: Structure, wishes: Mapping[str, str] | None) -> dict[str, str]:
     if wishes is not None and not isinstance(wishes, Mapping):
         raise OptionError(
-            f'plan={wishes!r}: expected a dict from the name of a site to a method, such as {{"z": "gibbs"}}.'
+            f'plan={wishes!r}: expected a dict from the name of a site to a method, such as {{"z": "draw"}}.'
         )
     wishes = dict(wishes or {})
     sites = structure.program.z
-    for name in wishes:
+    for name, wish in wishes.items():
         if name not in sites:
             raise OptionError(f"plan: there is no discrete site '{name}'; the sites are {', '.join(sites)}.")
-    choices = {name: _choose(name, site, wishes.get(name)) for name, site in sites.items()}
-    return Plan(structure, choices, _build_moves(structure, choices))
+        if wish not in WISHES:
+            raise OptionError(f"plan: '{name}' cannot be done by {wish!r}; the methods are {', '.join(WISHES)}.")
+    return wishes
 
 
-def _choose(name: str, site: DiscreteSite, wish: str | None) -> Choice:
+def _choose(name: str, site: DiscreteSite, wish: str | None) -> tuple[str, str]:
+    """The method to try first for a site, looking at it alone; of a sum or a joint draw, why it is tried."""
     support = site.support
     if isinstance(support, Implicit):
         possible = {"prior": "only a sampler is known for it"}
     elif isinstance(support, Count):
-        possible = {"metropolis": "it has infinitely many values"}
+        possible = {"metropolis": "it has infinitely many values, and no bound is known on what a sum would leave out"}
     elif support.num_values > MOST_GIBBS_VALUES:
         reason = f"{support.num_values} values are more than a table should hold"
-        possible = {"metropolis": reason, "gibbs": "as you wished"}
+        possible = {"metropolis": reason, "gibbs": "", "sum": "", "joint": ""}
     else:
-        reason = f"a table of {support.num_values} values for each site is cheap"
-        possible = {"gibbs": reason, "metropolis": "as you wished"}
+        possible = {"sum": "", "joint": "", "gibbs": "", "metropolis": ""}
+    if wish == "draw":
+        wish = next(method for method in ("joint", "metropolis", "prior") if method in possible)
+        wish = "metropolis" if next(iter(possible)) == "metropolis" else wish
     if wish is None:
-        return Choice(*next(iter(possible.items())))
+        return next(iter(possible.items()))
     if wish not in possible:
+        why = next(iter(possible.values())) or f"its support is {support}"
         raise OptionError(
-            f"plan: '{name}' cannot be done by '{wish}' (its support: {support}); possible: {', '.join(possible)}."
+            f"plan: '{name}' cannot be done by '{wish}', as {why}; possible: {', '.join(possible)}, draw."
         )
-    return Choice(wish, "as you wished")
+    return wish, "as you wished"
 
 
-def _build_moves(structure: Structure, choices: Mapping[str, Choice]) -> tuple[NuisanceMove, ...]:
-    moves: list[NuisanceMove] = []
-    for names in _kinds(structure, choices):
-        sites = np.concatenate([structure.site_numbers[name] for name in names])
+def _settle(
+    structure: Structure, methods: np.ndarray, reasons: np.ndarray, wishes: Mapping[str, str], method: str
+) -> list[Component]:
+    """The components for which a sum (or a joint draw) is worth its cost; the others fall back on single sites."""
+    components = find_components(structure, methods == method)
+    insisted = np.zeros(structure.num_sites, bool)
+    for name, wish in wishes.items():
+        insisted[structure.site_numbers[name]] = wish == method
+    left, kept = float(MOST_ENTRIES), []
+    for component in sorted(components, key=lambda c: c.summing):
+        is_dear = component.summing > WORTH * component.drawing
+        if insisted[component.sites].any() and not np.isfinite(component.summing):
+            raise OptionError(_refusal(structure, component, method))
+        if not np.isfinite(component.summing) or (
+            is_dear and component.summing > left and not insisted[component.sites].any()
+        ):
+            _fall_back(structure, component, methods, reasons)
+            continue
+        left -= component.summing if is_dear else 0.0
+        kept.append(component)
+        if not insisted[component.sites].any():
+            reasons[component.sites] = _praise(component)
+    return kept
+
+
+def _praise(component: Component) -> str:
+    if component.alone:
+        return f"a table of {component.num_values} values for each site"
+    assert component.shape is not None
+    width = component.shape.order.width
+    return f"tables of {component.num_values ** (width + 1):,} entries"
+
+
+def _refusal(structure: Structure, component: Component, method: str) -> str:
+    names = [name for name, numbers in structure.site_numbers.items() if np.isin(numbers, component.sites).any()]
+    return (
+        f"plan: {', '.join(names)} cannot be done by '{method}': {len(component.sites)} sites with up to "
+        f"{component.num_values} values hang together so that some table would exceed {MOST_ENTRIES:,} entries. "
+        "Choose 'draw' for it, or draw another site whose value would cut the group apart."
+    )
+
+
+def _fall_back(structure: Structure, component: Component, methods: np.ndarray, reasons: np.ndarray) -> None:
+    """Draw the sites of a component one colour after the other."""
+    needs = f"{component.summing:.0e}" if np.isfinite(component.summing) else f"more than {MOST_ENTRIES:,}"
+    dear = f"to sum over {len(component.sites)} sites that hang together would take tables of {needs} entries"
+    large = num_values(structure)[component.sites] > MOST_GIBBS_VALUES
+    methods[component.sites] = np.where(large, "metropolis", "gibbs")
+    reasons[component.sites] = dear
+
+
+def _count(methods: np.ndarray, reasons: np.ndarray) -> tuple[Choice, ...]:
+    """The distinct choices for the elements of a site, the most frequent first."""
+    counted: dict[tuple[str, str], int] = {}
+    for label in zip(methods.tolist(), reasons.tolist(), strict=True):
+        counted[label] = counted.get(label, 0) + 1
+    choices = [Choice(method, number, reason) for (method, reason), number in counted.items()]
+    return tuple(sorted(choices, key=lambda choice: -choice.num_sites))
+
+
+def _build_moves(structure: Structure, methods: np.ndarray) -> Iterator[NuisanceMove]:
+    for method, names in _kinds(structure, methods):
+        numbers = np.concatenate([structure.site_numbers[name] for name in names])
+        inside = methods[numbers] == method
+        sites = numbers[inside]
+        tables = [table[inside] for table in _tables(structure, names)]
         colours = structure.colours[sites]
         groups = [np.flatnonzero(colours == colour) for colour in np.unique(colours)]
-        tables = _tables(structure, names)
-        method = choices[names[0]].method
         if len(groups) <= MOST_UNROLLED:
             for group in groups:
-                chosen = [_columns(table[group]) for table in tables]
-                moves.append(_move(build_block(structure, sites[group]), method, chosen))
+                chosen = [as_columns(table[group]) for table in tables]
+                yield _move(build_block(structure, sites[group]), method, chosen)
         else:
             block = stack_blocks(structure, [sites[group] for group in groups])
             padded = [np.concatenate([group, np.repeat(group[:1], block.size - len(group))]) for group in groups]
             stacked = [np.stack([table[group].T for group in padded]) for table in tables]
-            moves.append(Stack(_move(block, method, stacked), len(groups)))
-    return tuple(moves)
+            yield Stack(_move(block, method, stacked), len(groups))
 
 
-def _kinds(structure: Structure, choices: Mapping[str, Choice]) -> list[tuple[str, ...]]:
-    """Names of sites that can share a block: same method, same type and number of values."""
-    kinds: dict[Any, list[str]] = {}
+def _kinds(structure: Structure, methods: np.ndarray) -> list[tuple[str, Sequence[str]]]:
+    """Sites that can share a block: same method, same type and number of values."""
+    kinds: dict[Any, tuple[str, list[str]]] = {}
     for name, site in structure.program.z.items():
-        support = site.support
-        label: Any = name  # an implicit variable has a sampler of its own
-        if isinstance(support, Finite):
-            label = (choices[name].method, support.num_values, support.dtype)
-        elif isinstance(support, Count):
-            label = "count"
-        if site.num_elements:
-            kinds.setdefault(label, []).append(name)
-    return [tuple(names) for names in kinds.values()]
+        for method in np.unique(methods[structure.site_numbers[name]].astype(str)).tolist():
+            if method in ("sum", "joint"):
+                continue
+            support = site.support
+            label: Any = name  # an implicit variable has a sampler of its own
+            if isinstance(support, Finite):
+                label = (support.num_values, support.dtype)
+            elif isinstance(support, Count):
+                label = "count"
+            kinds.setdefault((method, label), (method, []))[1].append(name)
+    return list(kinds.values())
 
 
-def _tables(structure: Structure, names: tuple[str, ...]) -> list[np.ndarray]:
+def _tables(structure: Structure, names: Sequence[str]) -> list[np.ndarray]:
     """What a move must know of the support of every element: values and allowed flags, or the lower end."""
     supports = [structure.program.z[name].support for name in names]
-    if all(isinstance(support, Finite) for support in supports):
-        rows = [support.rows() for support in supports if isinstance(support, Finite)]
-        return [np.concatenate(part) for part in zip(*rows, strict=True)]
+    if isinstance(supports[0], Finite):
+        return list(value_rows(structure, names, supports[0].num_values))
     counts = [support for support in supports if isinstance(support, Count)]
     return [np.concatenate([np.full((int(np.prod(s.shape)), 1), s.lower) for s in counts])] if counts else []
-
-
-def _columns(values: np.ndarray) -> np.ndarray:
-    """`(n, K)` as `(K, n)`, or as `(K, 1)` where all rows are the same."""
-    columns = np.ascontiguousarray(values.T)
-    return columns[:, :1] if (columns == columns[:, :1]).all() else columns
 
 
 def _move(block: Block, method: str, tables: list[np.ndarray]) -> Any:

@@ -74,6 +74,8 @@ class Program:
         data: the arrays the model was given.
         log_joint: `(x as named unconstrained arrays, z, data) -> log density`, Jacobian included.
         constrain_named: `(x as named unconstrained arrays, z, data) -> named values` for the user.
+        log_likelihood_named: `(x as named unconstrained arrays, z, data) -> log density of every datum`, by name; None
+            where the model does not say which of its terms are data.
         observed: named arrays for the `observed_data` group of a result.
         dims: names of the dimensions of a variable, where the model names them.
         fixed: names of the array arguments the model uses by value, so that they could not be kept as arguments.
@@ -85,6 +87,7 @@ class Program:
     data: Data
     log_joint: Callable[[dict[str, Array], Nuisance, Data], Array]
     constrain_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]]
+    log_likelihood_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]] | None = None
     observed: Mapping[str, Any] = field(default_factory=dict)
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()

@@ -124,7 +124,7 @@ OPTIONS = [
     (lambda: sumout.SGHMC(friction=2), "friction=2"),
     (lambda: sumout.SGHMC(noise=-1), "noise=-1"),
     (lambda: sumout.SGHMC(num_samples=0), "num_samples=0"),
-    (lambda: sumout.AlternatingHMC(num_leapfrog=0), "num_leapfrog=0"),
+    (lambda: sumout.HMC(num_leapfrog=0), "num_leapfrog=0"),
     (lambda: sumout.gradient_estimator(program(), num_samples=0), "num_samples=0"),
     (lambda: sumout.summary(sumout.sample(program(), draws=5, tune=5), var_names=["b"]), "no variable 'b'"),
 ]

@@ -1,4 +1,8 @@
-"""Warm-up of a kernel with an accept/reject step: step size throughout, scale at the end of growing windows."""
+"""Warm-up of a kernel with an accept/reject step: step size throughout, scale at the end of growing windows.
+
+The windows are those of Stan for a warm-up of 1,000 steps, in proportion, but for the last phase, in which the scale is
+fixed and the step size settles: a tenth of the warm-up.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +15,8 @@ from sumout.adapt.scale import RunningVariance
 from sumout.adapt.step_size import DualAveraging
 
 # Windows end at these parts of the warm-up; draws before the first end are too far from anywhere to count.
-WINDOW_ENDS = (0.1, 0.2, 0.4, 0.9)
+WINDOW_ENDS = (0.075, 0.1, 0.15, 0.25, 0.45, 0.9)
+LEAST_WINDOW = 10  # a window of fewer draws goes on until the next end
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["scale", "search", "window"], meta_fields=[])
@@ -35,18 +40,17 @@ class Tuning:
         window = self.window.update(x)
         ends = jnp.floor(jnp.asarray(WINDOW_ENDS) * length).astype(t.dtype)
         first = t + 1 == ends[0]
-        ended = jnp.any(t + 1 == ends[1:])
+        ended = jnp.any(t + 1 == ends[1:]) & (window.count >= LEAST_WINDOW)
 
         def close_window() -> Tuning:
-            return Tuning(window.scale(), DualAveraging.start(jnp.exp(search.log_average)), RunningVariance.start(x))
+            return Tuning(window.scale(), search.restart(), RunningVariance.start(x))
 
         def carry_on() -> Tuning:
             fresh = RunningVariance.start(x)
             return Tuning(self.scale, search, jax.tree.map(lambda a, b: jnp.where(first, a, b), fresh, window))
 
         tuned = jax.lax.cond(ended, close_window, carry_on)
-        settled = DualAveraging.start(jnp.exp(tuned.search.log_average))
-        search = jax.tree.map(lambda a, b: jnp.where(t + 1 == length, a, b), settled, tuned.search)
+        search = jax.tree.map(lambda a, b: jnp.where(t + 1 == length, a, b), tuned.search.restart(), tuned.search)
         return Tuning(tuned.scale, search, tuned.window)
 
     @property

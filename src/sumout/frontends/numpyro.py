@@ -77,12 +77,20 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         values = constrain_fn(model_of(z), (arguments.rebuild(data),), {}, x, return_deterministic=True)
         return {name: values[name] for name in [*sites.continuous, *sites.deterministic]}
 
+    def log_likelihood_named(x, z, data):
+        values = arguments.rebuild(data)
+        with validation_enabled():
+            latent = constrain_fn(model_of(z), (values,), {}, x)
+            trace = handlers.trace(handlers.substitute(model_of(z), data=latent)).get_trace(values)
+            return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in sites.observed}
+
     return Program(
         x=sites.continuous,
         z=sites.discrete,
         data=arguments.data,
         log_joint=log_joint,
         constrain_named=constrain_named,
+        log_likelihood_named=None if sites.is_scaled else log_likelihood_named,
         observed=sites.observed,
         dims=sites.dims,
         fixed=arguments.fixed,
@@ -99,6 +107,7 @@ class _Sites:
     deterministic: tuple[str, ...]
     observed: dict[str, np.ndarray]
     dims: dict[str, tuple[str, ...]]
+    is_scaled: bool  # some data count more or less than once
 
     @staticmethod
     def probe(call: Callable[[dict], Any], arguments: Any) -> "_Sites":
@@ -131,7 +140,8 @@ class _Sites:
             )
         dims = _all_dims(seen)
         observed = {name: value for name, value in observed.items() if value is not None}
-        return _Sites(continuous, discrete, deterministic, observed, dims)
+        is_scaled = any(site.get("scale") is not None for site in seen.values() if _is_data(site))
+        return _Sites(continuous, discrete, deterministic, observed, dims, is_scaled)
 
 
 def _name(model: Any) -> str:

@@ -32,6 +32,10 @@ class Kernel:
         """How many gradient steps one step of the kernel takes."""
         return 1
 
+    def steps_per_draw(self, steps: int) -> int:
+        """How many steps of the kernel come to `steps` gradient steps."""
+        return max(1, round(steps / self.gradients_per_step))
+
     def init(self, x: Array, z: Nuisance) -> Any:
         """The state of a chain that starts at `(x, z)`."""
         raise NotImplementedError

@@ -3,17 +3,19 @@
 from typing import Any
 
 from sumout.errors import OptionError
-from sumout.kernels.alternating import AlternatingHMC
+from sumout.kernels.hmc import HMC
 from sumout.kernels.kernel import Kernel
+from sumout.kernels.nuts import NUTS
 from sumout.kernels.sghmc import SGHMC
+from sumout.plan import Plan
 
-KERNELS: tuple[type[Kernel], ...] = (SGHMC, AlternatingHMC)
+KERNELS: tuple[type[Kernel], ...] = (SGHMC, HMC, NUTS)
 
 
-def find_kernel(kernel: Any) -> Kernel:
-    """A kernel from what the user gave: an object, a name, or None for the default."""
+def find_kernel(kernel: Any, plan: Plan) -> Kernel:
+    """A kernel from what the user gave: an object, a name, or None for the one that suits the plan."""
     if kernel is None:
-        return AlternatingHMC()
+        return NUTS() if plan.sums_all else HMC()
     if isinstance(kernel, Kernel):
         return kernel
     by_name = {cls.name: cls for cls in KERNELS}

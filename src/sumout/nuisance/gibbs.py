@@ -47,6 +47,10 @@ class Gibbs:
         table = jax.vmap(at)(jnp.asarray(self.values))
         return table if self.allowed is None else jnp.where(self.allowed, table, -jnp.inf)
 
+    def log_totals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, " n"]:
+        """For each member the logarithm of the sum of its weights."""
+        return log_sum_columns(self.log_weights(x, z, data))
+
     def conditionals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
         """Probabilities of the values of every member, given all else."""
         weights, total = scale_weights(self.log_weights(x, z, data))
@@ -59,13 +63,17 @@ class Gibbs:
 
 
 def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:
-    """An index for every column, by one uniform each; never one of probability zero.
+    """An index for every column, by one uniform each; never one of probability zero."""
+    return invert(log_weights, uniform(key, log_weights.shape[1:], log_weights.dtype))
+
+
+def invert(log_weights: Float[Array, "K n"], level: Float[Array, " n"]) -> Array:
+    """For every column the index at which the running sum of its weights passes `level` times their total.
 
     Where all weights are zero (an unlucky start), any index is as good as another.
     """
     weights, total = scale_weights(log_weights)
     num_values = len(weights)
-    level = uniform(key, total.shape, total.dtype)
     if num_values <= MOST_WRITTEN_OUT:
         running, which = jnp.zeros_like(total), jnp.zeros(total.shape, int)
         for k in range(num_values - 1):
@@ -74,6 +82,20 @@ def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:
     else:
         which = (jnp.cumsum(weights[:-1], axis=0) <= level * total).sum(axis=0)
     return jnp.where(total > 0, which, jnp.floor(level * num_values).astype(which.dtype))
+
+
+@jax.custom_jvp
+def log_sum_columns(log_weights: Float[Array, "K n"]) -> Float[Array, " n"]:
+    """log Σ_k exp for every column; −∞, with derivative zero, where all weights are zero."""
+    _, total = scale_weights(log_weights)
+    return jnp.log(total) + _highest(log_weights)
+
+
+@log_sum_columns.defjvp
+def _log_sum_columns_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    weights, total = scale_weights(primals[0])
+    shares = weights / jnp.where(total == 0, 1.0, total)
+    return jnp.log(total) + _highest(primals[0]), (shares * tangents[0]).sum(axis=0)
 
 
 def scale_weights(log_weights: Float[Array, "K n"]) -> tuple[Float[Array, "K n"], Float[Array, " n"]]:
@@ -86,7 +108,13 @@ def scale_weights(log_weights: Float[Array, "K n"]) -> tuple[Float[Array, "K n"]
     num_values = log_weights.shape[0]
     stage = (lambda array: array) if num_values <= FEW else jax.lax.optimization_barrier
     log_weights = stage(log_weights)
-    highest = reduce(jnp.maximum, log_weights) if num_values <= FEW else jnp.max(log_weights, axis=0)
-    weights = stage(jnp.exp(log_weights - jnp.where(highest == -jnp.inf, 0.0, highest)))
+    weights = stage(jnp.exp(log_weights - _highest(log_weights)))
     total = reduce(jnp.add, weights) if num_values <= MOST_WRITTEN_OUT else weights.sum(axis=0)
     return weights, stage(total)
+
+
+def _highest(log_weights: Float[Array, "K n"]) -> Float[Array, " n"]:
+    """The largest of every column; 0 where there is none."""
+    few = log_weights.shape[0] <= FEW
+    highest = reduce(jnp.maximum, log_weights) if few else jnp.max(log_weights, axis=0)
+    return jnp.where(highest == -jnp.inf, 0.0, highest)

@@ -29,10 +29,13 @@ class Sweep:
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Apply all moves."""
-        keys = jax.random.split(key, len(self.moves)) if len(self.moves) > 1 else [key]
+        keys = [key] if len(self.moves) == 1 else jax.random.split(key, len(self.moves))
         for move, key_move in zip(self.moves, keys, strict=True):
             z = move(key_move, x, z, data)
         return z
+
+
+STAY = Sweep(())
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["stacked"], meta_fields=["length"])

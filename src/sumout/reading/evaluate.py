@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Jaxpr, Literal, Var
 
-from sumout.reading.flatten import bind
+from sumout.reading.equations import bind
 from sumout.reading.rules import ELEMENTWISE
 
 
@@ -37,20 +37,26 @@ def evaluate(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> dict[V
     for variable, value in zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True):
         env[variable] = Spread(jnp.asarray(value), _shape(variable))
     for eqn in jaxpr.eqns:
-        operands = [_literal(v) if isinstance(v, Literal) else env[v] for v in eqn.invars]
-        results = _content(eqn, operands)
-        if results is None:
-            results = bind(eqn, [operand.full for operand in operands])
-        env.update({v: Spread(r, _shape(v)) for v, r in zip(eqn.outvars, results, strict=True)})
+        operands = [literal(v) if isinstance(v, Literal) else env[v] for v in eqn.invars]
+        env.update(zip(eqn.outvars, run_equation(eqn, operands), strict=True))
     return env
+
+
+def run_equation(eqn: Any, operands: list[Spread]) -> list[Spread]:
+    """The results of one equation, laid out only if need be."""
+    results = _content(eqn, operands)
+    if results is None:
+        results = bind(eqn, [operand.full for operand in operands])
+    return [Spread(result, _shape(v)) for v, result in zip(eqn.outvars, results, strict=True)]
 
 
 def _shape(variable: Any) -> tuple[int, ...]:
     return variable.aval.shape
 
 
-def _literal(literal: Any) -> Spread:
-    value = jnp.asarray(literal.val, literal.aval.dtype)
+def literal(constant: Any) -> Spread:
+    """A literal of a jaxpr."""
+    value = jnp.asarray(constant.val, constant.aval.dtype)
     return Spread(value, value.shape)
 
 
@@ -73,9 +79,34 @@ def _content(eqn: Any, operands: list[Spread]) -> list[Any] | None:
         return [first.transpose(params["permutation"])]
     if name == "reshape" and params["dimensions"] is None:
         return _reshape(first, operands[0].shape, params["new_sizes"])
+    if name == "slice":
+        return [_slice(first, operands[0].shape, params)]
+    if name == "concatenate":
+        return _concatenate(operands, int(params["dimension"]))
     if name == "gather":
         return _gather(eqn, operands)
     return None
+
+
+def _slice(content: Any, shape: tuple[int, ...], params: Any) -> Any:
+    """Along axes on which nothing varies one element is as good as any."""
+    starts, limits = list(params["start_indices"]), list(params["limit_indices"])
+    strides = list(params["strides"] or (1,) * len(shape))
+    for axis, size in enumerate(shape):
+        if content.shape[axis] != size:
+            kept = min(1, limits[axis] - starts[axis])
+            starts[axis], limits[axis], strides[axis] = 0, kept, 1
+    return lax.slice(content, starts, limits, strides)
+
+
+def _concatenate(operands: list[Spread], axis: int) -> list[Any]:
+    """Laid out along the axis of the concatenation; along the others only where some operand is."""
+    sizes = [max(o.content.shape[i] for o in operands) for i in range(len(operands[0].shape))]
+    pieces = []
+    for operand in operands:
+        wanted = [operand.shape[axis] if i == axis else size for i, size in enumerate(sizes)]
+        pieces.append(jnp.broadcast_to(operand.content, wanted))
+    return [jnp.concatenate(pieces, axis=axis)]
 
 
 def _elementwise(eqn: Any, operands: list[Spread]) -> list[Any]:

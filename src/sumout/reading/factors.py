@@ -10,6 +10,7 @@ with coefficients c = ∂ log_density / ∂ leaf, free of z, found by differenti
 element is marked as live or not: one that a slice or a known mask leaves out has c = 0 whatever x is.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,10 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var
 
+from sumout.reading.equations import bind, is_exact
 from sumout.reading.evaluate import Spread, evaluate
-from sumout.reading.flatten import bind, is_exact
 from sumout.reading.interpret import Env
 from sumout.reading.movement import MOVEMENTS, dynamic_slice
+from sumout.reading.roles import Roles, evaluate_versions
 from sumout.reading.rules import run_gather
 
 
@@ -38,13 +40,28 @@ class Factorisation:
     def evaluate(self, *args: Any) -> tuple[tuple[Any, ...], Any]:
         """The factor arrays and the rest; their sum is the log density."""
         env = evaluate(self.closed.jaxpr, self.closed.consts, args)
+        rest, coefficients = self._coefficients(env)
+        return tuple(_weighed(c, env[leaf]) for c, leaf in zip(coefficients, self.leaves, strict=True)), rest
+
+    def evaluate_versions(self, versions: Sequence[Sequence[Any]], roles: Roles) -> tuple[Any, ...]:
+        """The factor arrays with each site at one of several values, by its role; None where that cannot be done."""
+        env = evaluate_versions(self.closed, versions, roles)
+        _, coefficients = self._coefficients({variable: spreads[0] for variable, spreads in env.items()})
+        met = [env[leaf][0] if self.has_met(leaf, roles) else None for leaf in self.leaves]
+        return tuple(None if v is None else _weighed(c, v) for c, v in zip(coefficients, met, strict=True))
+
+    @staticmethod
+    def has_met(leaf: Var, roles: Roles) -> bool:
+        """Whether a leaf can be evaluated by roles."""
+        return leaf in roles.joint and leaf not in roles.failed
+
+    def _coefficients(self, env: dict[Var, Spread]) -> tuple[Any, list[Any]]:
+        """The rest, and the weight of every element of every leaf."""
         dtype = self.closed.jaxpr.outvars[0].aval.dtype
-        values = [env[leaf].full.astype(dtype) for leaf in self.leaves]
-        rest, pull_back = jax.vjp(lambda leaves: self._linear_part(env, leaves), [jnp.zeros_like(v) for v in values])
+        zeros = [jnp.zeros(live.shape, dtype) for live in self.live]
+        rest, pull_back = jax.vjp(lambda leaves: self._linear_part(env, leaves), zeros)
         (coefficients,) = pull_back(jnp.ones_like(rest))
-        # A leaf may be −∞ where its coefficient is zero (a masked element): it must not count.
-        factors = tuple(jnp.where(c == 0, 0.0, c * v) for c, v in zip(coefficients, values, strict=True))
-        return factors, rest
+        return rest, coefficients
 
     def _is_reached(self, variable: Var | Literal) -> bool:
         """Whether a variable lies on the way from a leaf to the output."""
@@ -76,6 +93,11 @@ class Factorisation:
                 results = bind(eqn, operands)
             local.update(zip(eqn.outvars, results, strict=True))
         return jnp.asarray(read(output))
+
+
+def _weighed(coefficient: Any, leaf: Spread) -> Any:
+    """Coefficient times leaf. A leaf may be −∞ where its coefficient is zero (a masked element): it must not count."""
+    return jnp.where(coefficient == 0, 0.0, coefficient * leaf.full.astype(coefficient.dtype))
 
 
 def _weigh(eqn: Any, operands: list[Any], first: bool) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
 from sumout.reading.abstract import Abstract, Lazy, constant, dependent
-from sumout.reading.flatten import bind
+from sumout.reading.equations import bind
 from sumout.reading.movement import MOVEMENTS, dynamic_slice, dynamic_update_slice
 from sumout.reading.rules import RULES, apply_rule, opaque
 from sumout.reading.scopes import Scopes

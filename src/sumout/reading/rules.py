@@ -182,12 +182,13 @@ def run_gather(array: np.ndarray, indices: np.ndarray, params: dict[str, Any]) -
 
 
 def scatter(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
-    """Known indices: each place collects what is written to it. Unknown ones: any place may have collected all."""
+    """Known indices: each place collects what is written to it. Unknown ones: any place in a batch may have it all."""
     operand, indices, updates = operands
-    if indices.known is None:
-        anything = scopes.everything([indices.ids, updates.ids])
-        return [scopes.union(operand.scopes, np.full(operand.shape, anything))]
     numbers = eqn.params["dimension_numbers"]
+    if indices.known is None:
+        anything = _within_batches(scopes, numbers, indices, updates)
+        elsewhere = tuple(axis for axis in range(len(operand.shape)) if axis not in numbers.operand_batching_dims)
+        return [scopes.union(operand.scopes, np.expand_dims(anything, elsewhere))]
     kept = set(numbers.inserted_window_dims) | set(numbers.operand_batching_dims)
     windows = iter(updates.shape[axis] for axis in numbers.update_window_dims)
     places = run_gather(
@@ -217,6 +218,19 @@ def scatter(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | No
         written = np.delete(written, found[first])
         arriving = np.delete(arriving, found[first])
     return [out.reshape(operand.shape)]
+
+
+def _within_batches(scopes: Scopes, numbers: Any, indices: Abstract, updates: Abstract) -> Ids:
+    """The union of the indices and updates of each batch of a scatter."""
+    batch = numbers.scatter_indices_batching_dims
+    follow = [axis for axis in range(len(updates.shape)) if axis not in numbers.update_window_dims]
+    both = []
+    for ids, kept in ((indices.scopes, batch), (updates.scopes, [follow[axis] for axis in batch])):
+        joined = scopes.reduce(ids, tuple(axis for axis in range(ids.ndim) if axis not in kept))
+        both.append(joined.transpose([sorted(kept).index(axis) for axis in kept]))
+    union = scopes.union(*both)
+    assert union is not None
+    return union
 
 
 def window(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:

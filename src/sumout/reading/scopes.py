@@ -6,6 +6,7 @@ applied to the array of numbers as it stands; one that mixes elements takes unio
 """
 
 import numpy as np
+import scipy.sparse as sp
 
 Ids = np.ndarray  # integers, the shape of the array they describe
 
@@ -22,6 +23,11 @@ class Scopes:
         self._number: dict[frozenset[int], int] = {}
         self._joined: dict[int, int] = {}
 
+    @property
+    def num_numbers(self) -> int:
+        """How many scopes there are, the empty one included."""
+        return 1 + self.num_sites + len(self._unions)
+
     def members(self, number: int) -> frozenset[int]:
         """The sites of a scope."""
         if number == EMPTY:
@@ -29,6 +35,15 @@ class Scopes:
         if number <= self.num_sites:
             return frozenset((number - 1,))
         return self._unions[number - self.num_sites - 1]
+
+    def matrix(self, numbers: Ids) -> sp.csr_array:
+        """Scopes (rows) as a sparse truth table over the sites."""
+        distinct, rows = np.unique(numbers, return_inverse=True)
+        members = [sorted(self.members(int(n))) for n in distinct]
+        indptr = np.cumsum([0, *(len(m) for m in members)])
+        indices = np.fromiter((site for m in members for site in m), np.int64, indptr[-1])
+        shape = (len(members), self.num_sites)
+        return sp.csr_array((np.ones(len(indices), bool), indices, indptr), shape=shape)[rows]
 
     def number(self, members: frozenset[int]) -> int:
         """The number of a set of sites, a new one if it was not met before."""

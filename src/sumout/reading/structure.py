@@ -1,6 +1,6 @@
 """`Structure`: the factors of a program, their scopes, and the graph of its discrete sites."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from jax.extend.core import Literal
 from jaxtyping import Array
 
 from sumout.errors import OptionError, ReadingError
@@ -18,6 +19,7 @@ from sumout.reading.factors import Factorisation, factorise
 from sumout.reading.flatten import flatten
 from sumout.reading.graph import Graph, connect
 from sumout.reading.interpret import Reader
+from sumout.reading.roles import Members, Roles, assign_roles
 from sumout.reading.scopes import EMPTY, Scopes
 
 # Code that runs once should not be optimised as if it ran a million times.
@@ -55,10 +57,37 @@ class Structure:
         # Jitted, so that it is traced once however often other compiled code calls it.
         return jax.jit(lambda x, z, data: self._factorisation.evaluate(*jax.tree.leaves((x, z, data))))
 
+    def find_roles(self, is_set: np.ndarray, size: int) -> tuple[Roles, np.ndarray]:
+        """How to evaluate the factors of `size` of the sites in a mask by role, and for which factor arrays that works.
+
+        The role of a site in a factor is its place among the sites of the mask it depends on, in ascending order.
+        """
+        closed = self._factorisation.closed
+        env = Reader(self._scopes).run(closed.jaxpr, closed.consts, _operands(self.program))
+        roles = assign_roles(closed, env, Members(self._scopes, is_set, size), size)
+        works = [self._factorisation.has_met(leaf, roles) for leaf in self._factorisation.leaves]
+        return roles, np.array(works, bool)
+
+    def factors_by_role(
+        self, x: Array, versions: Sequence[Nuisance], data: Data, roles: Roles
+    ) -> tuple[Array | None, ...]:
+        """The factor arrays with the site of each role at its value in the version of that number."""
+        return self._factorisation.evaluate_versions([jax.tree.leaves((x, z, data)) for z in versions], roles)
+
     @property
     def factor_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of the factor arrays."""
         return tuple(ids.shape for ids in self._ids)
+
+    def factor_array(self, elements: np.ndarray) -> np.ndarray:
+        """Which factor array each element (a row of `scopes`) is in."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in self.factor_shapes])
+        return np.searchsorted(ends, elements, side="right")
+
+    @cached_property
+    def is_live(self) -> np.ndarray:
+        """Which factor elements count at all; one that a slice or a known mask leaves out is zero."""
+        return np.concatenate([np.zeros(0, bool), *(live.ravel() for live in self._factorisation.live)])
 
     @cached_property
     def _factor_numbers(self) -> np.ndarray:
@@ -67,25 +96,18 @@ class Structure:
     @cached_property
     def scopes(self) -> sp.csr_array:
         """Which factor element (rows, all arrays one after the other) depends on which site (columns)."""
-        distinct, rows = np.unique(self._factor_numbers, return_inverse=True)
-        return self._matrix(distinct)[rows]
+        return self._scopes.matrix(self._factor_numbers)
 
     @cached_property
     def scopes_by_site(self) -> sp.csr_array:
         """The transpose of `scopes`, for looking up the factors of a site."""
         return self.scopes.T.tocsr()
 
-    def _matrix(self, numbers: np.ndarray) -> sp.csr_array:
-        members = [sorted(self._scopes.members(int(n))) for n in numbers]
-        indptr = np.cumsum([0, *(len(m) for m in members)])
-        indices = np.fromiter((site for m in members for site in m), np.int64, indptr[-1])
-        return sp.csr_array((np.ones(len(indices), bool), indices, indptr), shape=(len(members), self.num_sites))
-
     @cached_property
     def graph(self) -> Graph:
         """Neighbours, components and colours."""
         numbers = np.unique(self._factor_numbers)
-        return connect(self._matrix(numbers[numbers != EMPTY]))
+        return connect(self._scopes.matrix(numbers[numbers != EMPTY]))
 
     @cached_property
     def site_numbers(self) -> dict[str, np.ndarray]:
@@ -159,15 +181,32 @@ def read(program: Program) -> Structure:
     closed = flatten(program.log_density, *program.abstract_arguments())
     scopes = Scopes(program.num_z)
     reader = Reader(scopes)
-    x = Abstract((program.num_x,))
-    operands = jax.tree.leaves((x, _site_ids(program), jax.tree.map(constant, program.data)), is_leaf=_is_abstract)
-    env = reader.run(closed.jaxpr, closed.consts, operands)
+    env = reader.run(closed.jaxpr, closed.consts, _operands(program))
     factorisation = factorise(closed, env, program.num_z)
     ids = tuple(
         np.where(live, env[leaf].scopes, EMPTY)
         for leaf, live in zip(factorisation.leaves, factorisation.live, strict=True)
     )
     return Structure(program, tuple(sorted(reader.opaque)), factorisation, scopes, ids)
+
+
+def element_scopes(program: Program, fn: Callable[..., Any]) -> list[sp.csr_array]:
+    """For each array that `fn(x, z, data)` returns, which of its elements depend on which site."""
+    closed = flatten(fn, *program.abstract_arguments())
+    scopes = Scopes(program.num_z)
+    env = Reader(scopes).run(closed.jaxpr, closed.consts, _operands(program))
+    found = []
+    for variable in closed.jaxpr.outvars:
+        shape = variable.aval.shape
+        ids = np.zeros(shape, np.int64) if isinstance(variable, Literal) else env[variable].scopes
+        found.append(scopes.matrix(ids.ravel()))
+    return found
+
+
+def _operands(program: Program) -> list[Abstract]:
+    """The arguments of the log density as the reading sees them: x unknown, each site itself, data known."""
+    x = Abstract((program.num_x,))
+    return jax.tree.leaves((x, _site_ids(program), jax.tree.map(constant, program.data)), is_leaf=_is_abstract)
 
 
 def _is_abstract(leaf: Any) -> bool:

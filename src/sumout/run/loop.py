@@ -4,7 +4,8 @@ Warm-up and sampling run through the same compiled function. Every step takes it
 
     key of step t = fold_in(key of the chain, t),
 
-so that the draws do not depend on how they are cut into chunks.
+so that the draws do not depend on how they are cut into chunks. What the target has summed out of z is drawn once for
+each draw, for the record only; its keys are counted apart, from fold_in(key of the chain, RECOVERY).
 """
 
 from collections.abc import Callable
@@ -17,10 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.gradient import Target
 from sumout.kernels.kernel import Kernel
 from sumout.program import Data, Nuisance
 
 CHUNK = 100
+RECOVERY = 2**32 - 1  # a number that no step reaches
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "info"], meta_fields=[])
@@ -88,6 +91,8 @@ def run_chains(
 
 def _advance(kernel: Kernel, steps: int, capacity: int) -> Callable[..., tuple[Any, Record]]:
     """One chain's chunk: `count` draws from draw number `first` on, in buffers of fixed size."""
+    target = kernel.target
+    assert isinstance(target, Target)
 
     def step(key: Array, state: Any, data: Data, t: Array, length: Array) -> tuple[Any, Any]:
         key_step, key_adapt = jax.random.split(jax.random.fold_in(key, t))
@@ -100,7 +105,9 @@ def _advance(kernel: Kernel, steps: int, capacity: int) -> Callable[..., tuple[A
             return step(key, state, data, number * steps + i, tune * steps)
 
         state, infos = jax.lax.scan(one, state, jnp.arange(steps))
-        return state, Record(state.x, state.z, _collapse(infos))
+        key_recover = jax.random.fold_in(jax.random.fold_in(key, RECOVERY), number)
+        z = target.recover(key_recover, state.x, state.z, data)
+        return state, Record(state.x, z, _collapse(infos))
 
     def advance(key: Array, state: Any, data: Data, first: Array, count: Array, tune: Array) -> tuple[Any, Record]:
         shapes = jax.eval_shape(draw, key, state, data, first, tune)[1]
@@ -120,7 +127,7 @@ def _collapse(infos: Any) -> Any:
     """One report for the steps of a draw: the last density, any alarm, the mean of the rest."""
 
     def collapse(path: Any, values: Array) -> Array:
-        if path[0].name == "log_density":
+        if path[0].name == "log_density" or len(values) == 1:
             return values[-1]
         return values.any() if values.dtype == bool else values.mean(axis=0)
 

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from sumout.errors import OptionError
-from sumout.gradient import Target
+from sumout.gradient import make_target
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.names import find_kernel
+from sumout.likelihood import build_likelihood
 from sumout.plan import Plan, make_plan
 from sumout.program import Program
 from sumout.reading.structure import guard, read
@@ -36,25 +37,32 @@ def sample(
     seed: int = 0,
     progress: bool | None = None,
     plan: Mapping[str, str] | None = None,
+    log_likelihood: bool = True,
     chunk: int = CHUNK,
 ) -> "xr.DataTree":
     """Draw from the posterior of x and z.
 
     Args:
         program: from `sumout.program` or `sumout.density`.
-        kernel: an object such as `sumout.SGHMC(step_size=0.05)`, its name, or None for the default.
+        kernel: an object such as `sumout.SGHMC(step_size=0.05)`, its name, or None for the default: NUTS where all z is
+            summed out, HMC in turns with moves on z where some is drawn.
         draws: draws to keep from each chain.
         tune: draws of warm-up before them, not kept.
-        steps: gradient steps between draws.
+        steps: gradient steps between draws; NUTS takes one trajectory whatever it is.
         chains: number of chains.
         seed: fixes all randomness; the same seed gives the same draws.
         progress: show a progress bar; None shows it on a terminal only.
-        plan: how to draw a discrete site, by name: "gibbs", "metropolis" or "prior".
+        plan: what to do with a discrete site, by name: "sum" it out; "draw" it, in the best way there is; or draw it in
+            a certain way: "joint", "gibbs", "metropolis" or "prior". By default sums are taken where they are cheap;
+            `sumout.explain` says which.
+        log_likelihood: add the group `log_likelihood`.
         chunk: draws computed between two looks at the progress; does not change the draws.
 
     Returns:
         A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;
-        `sample_stats` what the kernel reports; `observed_data` the data.
+        `sample_stats` what the kernel reports; `observed_data` the data; `unconstrained_posterior` x on the real line;
+        `log_likelihood` log p(y_i | x) of every datum with its z summed out, as leave-one-out cross-validation wants.
+        Where a datum's z cannot be summed out that group is missing, and `posterior.attrs["log_likelihood"]` says why.
 
     Example:
         >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
@@ -69,19 +77,20 @@ def sample(
         {'chain': 2, 'draw': 50, 'points': 3}
     """
     _check_options(program=program, draws=draws, tune=tune, steps=steps, chains=chains, seed=seed, chunk=chunk)
-    chosen = find_kernel(kernel)
     made = make_plan(read(program), plan)
+    chosen = find_kernel(kernel, made)
+    target = make_target(made)
     key_start, key_guard, key_run = jax.random.split(jax.random.key(seed), 3)
     with progress_bar(progress, chains) as report:
-        x, z = find_starts(made, key_start, chains)
+        x, z = find_starts(program, target, key_start, chains)
         _guard_reading(made, key_guard, x[0], jax.tree.map(lambda a: a[0], z))
-        bound = chosen.bind(Target(program.log_density, made.sweep))
-        steps_per_draw = max(1, round(steps / bound.gradients_per_step))
         record, _ = run_chains(
-            bound, key_run, x, z, program.data,
-            draws=draws, tune=tune, steps=steps_per_draw, chunk=chunk, report=report,
+            chosen.bind(target), key_run, x, z, program.data,
+            draws=draws, tune=tune, steps=chosen.steps_per_draw(steps), chunk=chunk, report=report,
         )  # fmt: skip
-    return build_result(program, record, {"kernel": repr(chosen), "seed": seed, "tune": tune, "steps": steps})
+    likelihood = build_likelihood(made) if log_likelihood else "not asked for"
+    attrs = {"kernel": repr(chosen), "seed": seed, "tune": tune, "steps": steps}
+    return build_result(program, record, likelihood, attrs)
 
 
 def _check_options(program: Any, **numbers: Any) -> None:

@@ -1,9 +1,11 @@
-"""Alternating HMC on x and MCMC on z (Tolpin, Zhou and Yang 2020, Algorithm 2): the baseline everyone ships.
+"""Hamiltonian Monte Carlo on x, z moved before each trajectory and held through it (Tolpin, Zhou and Yang 2020).
 
-    1. draw z from p(z|x, y) by one sweep of the plan's moves
+    1. draw z from p(z|x, y) by the target's move, which leaves alone what is summed out
     2. draw x from p(x|y, z) by HMC: one z for a whole trajectory
 
-Exact, but z and x take turns, so that modes separated in x given z are crossed slowly.
+Where all of z is summed out this is HMC on the marginal p(x|y), the fourth scheme of the paper's section 4. Where z is
+drawn it is the paper's Algorithm 2, there called MH+HMC: exact, but z and x take turns, so that modes separated in x
+given z are crossed slowly.
 """
 
 from dataclasses import dataclass
@@ -41,7 +43,7 @@ class State:
 )
 @dataclass(frozen=True)
 class Info:
-    """Log p(x, z, y), the acceptance probability, the step size used, and whether the energy error was enormous."""
+    """The target's log density, acceptance probability, step size used, and whether the energy error was enormous."""
 
     log_density: Float[Array, ""]
     acceptance_rate: Float[Array, ""]
@@ -50,8 +52,8 @@ class Info:
 
 
 @dataclass(frozen=True)
-class AlternatingHMC(Kernel):
-    """A sweep over z, then HMC on x given z.
+class HMC(Kernel):
+    """A move on z, then a trajectory of x given z.
 
     Attributes:
         step_size: ε in units of the scale; None to tune it, and a scale for each coordinate, during warm-up.
@@ -61,11 +63,11 @@ class AlternatingHMC(Kernel):
 
     Example:
         >>> import sumout
-        >>> sumout.AlternatingHMC(num_leapfrog=5)
-        AlternatingHMC(step_size=None, num_leapfrog=5, jitter=0.5, target_acceptance=0.8)
+        >>> sumout.HMC(num_leapfrog=5)
+        HMC(step_size=None, num_leapfrog=5, jitter=0.5, target_acceptance=0.8)
     """
 
-    name = "alternating"
+    name = "hmc"
     step_size: float | None = None
     num_leapfrog: int = 10
     jitter: float = 0.5
@@ -73,15 +75,13 @@ class AlternatingHMC(Kernel):
 
     def __post_init__(self):
         if self.step_size is not None and not self.step_size > 0:
-            raise OptionError(f"AlternatingHMC: step_size={self.step_size!r} must be positive, or None to tune it.")
+            raise OptionError(f"HMC: step_size={self.step_size!r} must be positive, or None to tune it.")
         if not isinstance(self.num_leapfrog, Integral) or self.num_leapfrog < 1:
-            raise OptionError(
-                f"AlternatingHMC: num_leapfrog={self.num_leapfrog!r} must be a whole number of at least 1."
-            )
+            raise OptionError(f"HMC: num_leapfrog={self.num_leapfrog!r} must be a whole number of at least 1.")
         if not 0 <= self.jitter < 1:
-            raise OptionError(f"AlternatingHMC: jitter={self.jitter!r} must be at least 0 and below 1.")
+            raise OptionError(f"HMC: jitter={self.jitter!r} must be at least 0 and below 1.")
         if not 0 < self.target_acceptance < 1:
-            raise OptionError(f"AlternatingHMC: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
+            raise OptionError(f"HMC: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
 
     @property
     def gradients_per_step(self) -> int:
@@ -93,7 +93,7 @@ class AlternatingHMC(Kernel):
         return State(x, z, Tuning.start(x, self.step_size or FIRST_STEP_SIZE))
 
     def step(self, key: Array, state: State, data: Data) -> tuple[State, Info]:
-        """One sweep, one trajectory."""
+        """One move on z, one trajectory."""
         assert isinstance(self.target, Target)
         key_z, key_momentum, key_jitter, key_accept = jax.random.split(key, 4)
         z = self.target.move(key_z, state.x, state.z, data)

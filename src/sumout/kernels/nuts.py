@@ -1,0 +1,136 @@
+"""The no-U-turn sampler on x (Hoffman and Gelman 2014; multinomial, as in Betancourt 2017), by BlackJAX.
+
+    1. draw z from p(z|x, y) by the target's move, which leaves alone what is summed out
+    2. draw x from p(x|y, z): a trajectory at that z, doubled until it turns back on itself
+
+Where all of z is summed out this is NUTS on the marginal p(x|y).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import jax
+from jaxtyping import Array, Bool, Float, Int
+
+from sumout.adapt.warmup import Tuning
+from sumout.errors import OptionError
+from sumout.gradient import Target
+from sumout.kernels.kernel import Kernel
+from sumout.program import Data, Nuisance
+
+FIRST_STEP_SIZE = 0.1
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "tuning"], meta_fields=[])
+@dataclass(frozen=True)
+class State:
+    """Position, nuisance, and what was tuned."""
+
+    x: Float[Array, " num_x"]
+    z: Nuisance
+    tuning: Tuning
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["log_density", "acceptance_rate", "step_size", "diverging", "n_steps", "tree_depth", "energy"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class Info:
+    """What a trajectory has to report.
+
+    Attributes:
+        log_density: the target's log density at the new x.
+        acceptance_rate: mean acceptance probability along the trajectory.
+        step_size: ε used.
+        diverging: the energy error was enormous somewhere.
+        n_steps: leapfrog steps taken, each with one gradient.
+        tree_depth: doublings.
+        energy: −log density + kinetic energy at the new x.
+    """
+
+    log_density: Float[Array, ""]
+    acceptance_rate: Float[Array, ""]
+    step_size: Float[Array, ""]
+    diverging: Bool[Array, ""]
+    n_steps: Int[Array, ""]
+    tree_depth: Int[Array, ""]
+    energy: Float[Array, ""]
+
+
+@dataclass(frozen=True)
+class NUTS(Kernel):
+    """A move on z, then a no-U-turn trajectory of x given z.
+
+    Attributes:
+        step_size: ε in units of the scale; None to tune it, and a scale for each coordinate, during warm-up.
+        target_acceptance: what the tuning of the step size aims at.
+        max_depth: a trajectory is doubled at most so many times.
+
+    Example:
+        >>> import sumout
+        >>> sumout.NUTS(target_acceptance=0.9)
+        NUTS(step_size=None, target_acceptance=0.9, max_depth=10)
+    """
+
+    name = "nuts"
+    step_size: float | None = None
+    target_acceptance: float = 0.8
+    max_depth: int = 10
+
+    def __post_init__(self):
+        if self.step_size is not None and not self.step_size > 0:
+            raise OptionError(f"NUTS: step_size={self.step_size!r} must be positive, or None to tune it.")
+        if not 0 < self.target_acceptance < 1:
+            raise OptionError(f"NUTS: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
+        if not isinstance(self.max_depth, Integral) or self.max_depth < 1:
+            raise OptionError(f"NUTS: max_depth={self.max_depth!r} must be a whole number of at least 1.")
+
+    def steps_per_draw(self, steps: int) -> int:
+        """One: a trajectory is as long as it needs to be, whatever `steps` says."""
+        del steps
+        return 1
+
+    def init(self, x: Array, z: Nuisance) -> State:
+        """Untuned."""
+        return State(x, z, Tuning.start(x, self.step_size or FIRST_STEP_SIZE))
+
+    def step(self, key: Array, state: State, data: Data) -> tuple[State, Info]:
+        """One move on z, one trajectory."""
+        from blackjax.mcmc import nuts  # takes a second to import
+
+        target = self.target
+        assert isinstance(target, Target)
+        key_z, key_x = jax.random.split(key)
+        z = target.move(key_z, state.x, state.z, data)
+
+        def log_density(x: Array) -> Array:
+            return target.log_density(x, z, data)
+
+        start = nuts.init(state.x, log_density)
+        step_size, variance = state.tuning.step_size, state.tuning.scale**2
+        # A raw key: BlackJAX's conditions look to JAX's watch (jax_debug_key_reuse) as if they used a key twice.
+        raw_key = jax.random.key_data(key_x)
+        kernel: Any = nuts.build_kernel()
+        end, told = kernel(raw_key, start, log_density, step_size, variance, self.max_depth)
+        info = Info(
+            end.logdensity,
+            told.acceptance_rate,
+            step_size,
+            told.is_divergent,
+            told.num_integration_steps,
+            told.num_trajectory_expansions,
+            told.energy,
+        )
+        return State(end.position, z, state.tuning), info
+
+    def adapt(self, key: Array, state: State, info: Info, data: Data, t: Array, length: Array) -> State:
+        """Tune step size and scale, unless the user gave a step size."""
+        del key, data
+        if self.step_size is not None:
+            return state
+        tuning = state.tuning.update(state.x, info.acceptance_rate, self.target_acceptance, t, length)
+        return State(state.x, state.z, tuning)

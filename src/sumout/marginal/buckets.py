@@ -1,0 +1,194 @@
+"""Sums, draws, maxima and marginals over trees of tables, many trees at once.
+
+Every site has a cell with a table over itself (axis 0, K values) and its separator (J = K^width joint values, flat).
+Cells stand in levels by their depth, deepest first, and in columns. Going up, level by level,
+
+    B = table + messages from below        message(s) = log Σ_k exp B(k, s)
+
+and at the last level, the roots, the messages are the logarithms of the totals. B is all that is needed to go down
+again: given the values s of its separator a site has the log probabilities B(·, s). Levels are run through by one
+`lax.scan`, so that compiled code does not grow with the length of a chain. Derivatives are those of the scan: they are
+the marginals of the tables.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from sumout.nuisance.gibbs import invert
+from sumout.nuisance.uniform import uniform
+
+Reduce = Callable[[Array], Array]
+
+
+@jax.custom_jvp
+def log_sum_exp(table: Float[Array, "*n K J"]) -> Float[Array, "*n J"]:
+    """log Σ_k exp over the second axis from the end; −∞ where all terms are, with derivative zero."""
+    return _log_sum_exp(table)[0]
+
+
+@log_sum_exp.defjvp
+def _log_sum_exp_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    total, weights = _log_sum_exp(primals[0])
+    return total, (weights * tangents[0]).sum(axis=-2)
+
+
+def _log_sum_exp(table: Array) -> tuple[Array, Array]:
+    highest = jnp.max(table, axis=-2, keepdims=True)
+    highest = lax.stop_gradient(jnp.where(jnp.isfinite(highest), highest, 0.0))
+    terms = jnp.exp(table - highest)
+    total = terms.sum(axis=-2, keepdims=True)
+    weights = terms / jnp.where(total == 0, 1.0, total)
+    return (jnp.log(total) + highest).squeeze(-2), weights
+
+
+def _highest(table: Array) -> Array:
+    return jnp.max(table, axis=-2)
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """Trees of tables, laid out in levels and columns.
+
+    Attributes:
+        num_values: K.
+        width: size of the largest separator.
+        sites: `(levels, columns)` which site has the cell; −1 for none.
+        parents: `(levels, columns)` column of the parent, one level on; `columns` for none.
+        index: `(levels, columns, K J)` for each entry of the parent's table the entry of the message that belongs to
+            it; None where a separator is the parent alone, so that the message lies along the parent's own axis.
+        num_straight: so many levels hand on their messages within their columns.
+        allowed: `(levels, columns, K)` False for values that a site does not have; None where all have K.
+    """
+
+    num_values: int
+    width: int
+    sites: np.ndarray
+    parents: np.ndarray
+    index: np.ndarray | None
+    num_straight: int
+    allowed: np.ndarray | None
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Levels, columns, values and joint values of a separator."""
+        return (*self.sites.shape, self.num_values, self.num_values**self.width)
+
+    def log_total(self, table: Float[Array, "L C K J"]) -> Float[Array, ""]:
+        """The logarithm of the sum over all joint values, summed over the trees."""
+        return self._up(table, log_sum_exp)[1]
+
+    def draw(self, key: Array, table: Float[Array, "L C K J"]) -> Int[Array, "L C"]:
+        """For each cell the number of a value: one joint draw from exp(table), trees independent of each other."""
+        levels = uniform(key, self.sites.shape, table.dtype)
+        return self._down(self._up(table, log_sum_exp)[0], invert, levels)[0]
+
+    def log_probability(self, table: Float[Array, "L C K J"], numbers: Int[Array, "L C"]) -> Float[Array, ""]:
+        """The log probability that `draw` returns these numbers."""
+        _, each = self._down(self._up(table, log_sum_exp)[0], lambda _, number: number, numbers)
+        return jnp.where(self.sites >= 0, each, 0.0).sum()
+
+    def most_probable(self, table: Float[Array, "L C K J"]) -> Int[Array, "L C"]:
+        """For each cell the number of a value: the joint values with the largest table."""
+        nothing = jnp.zeros(self.sites.shape)
+        return self._down(self._up(table, _highest)[0], lambda logits, _: jnp.argmax(logits, axis=0), nothing)[0]
+
+    def log_marginals(self, table: Float[Array, "L C K J"]) -> Float[Array, "L C K"]:
+        """Log probabilities of the values of every cell."""
+        filled = self._up(table, log_sum_exp)[0]
+        num_levels, columns, _, joint = self.shape
+        above = jnp.where(jnp.arange(joint) == 0, 0.0, -jnp.inf)
+        separators = jnp.broadcast_to(above, (columns, joint))
+        found = []
+        for level in reversed(range(num_levels)):
+            message = log_sum_exp(filled[level])
+            conditional = filled[level] - jnp.where(jnp.isfinite(message), message, 0.0)[:, None]
+            belief = conditional + separators[:, None]
+            found.append(_log_sum_last(belief))
+            if level:
+                flat = belief.reshape(columns, -1)[jnp.minimum(self.parents[level - 1], columns - 1)]
+                where = self.index[level - 1] if self.index is not None else self._plain_index
+                is_mine = jnp.asarray(where)[..., None, :] == jnp.arange(joint)[:, None]
+                separators = _log_sum_last(jnp.where(is_mine, flat[:, None, :], -jnp.inf))
+        return jnp.stack(found[::-1])
+
+    def _up(self, table: Array, sum_out: Reduce) -> tuple[Array, Array]:
+        """B of all cells, and the sum of the roots' messages."""
+        num_levels, columns, num_values, _ = self.shape
+        if self.allowed is not None:
+            table = jnp.where(self.allowed[..., None], table, -jnp.inf)
+        inner = (num_values, 1 if self.index is None else self.shape[3])
+        incoming = jnp.zeros((columns, *inner), table.dtype)
+        straight, last = self.num_straight, num_levels - 1
+
+        def go_straight(incoming: Array, table: Array) -> tuple[Array, Array]:
+            filled = table + incoming
+            return sum_out(filled)[..., None], filled
+
+        def go_across(incoming: Array, level: tuple) -> tuple[Array, Array]:
+            table, parents, index = level
+            filled = table + incoming
+            message = sum_out(filled)
+            spread = message[..., None] if index is None else _look_up(message, index).reshape(columns, *inner)
+            gathered = jax.ops.segment_sum(spread, parents, num_segments=columns + 1)[:columns]
+            return gathered, filled
+
+        parts = []
+        if straight:
+            incoming, filled = lax.scan(go_straight, incoming, table[:straight])
+            parts.append(filled)
+        if last > straight:
+            index = None if self.index is None else jnp.asarray(self.index[straight:last])
+            levels = (table[straight:last], jnp.asarray(self.parents[straight:last]), index)
+            incoming, filled = lax.scan(go_across, incoming, levels)
+            parts.append(filled)
+        roots = table[last] + incoming
+        total = jnp.where(self.sites[last] >= 0, sum_out(roots)[:, 0], 0.0).sum()
+        return jnp.concatenate([*parts, roots[None]]), total
+
+    def _down(self, filled: Array, choose: Callable[[Array, Array], Array], hints: Array) -> tuple[Array, Array]:
+        """From the roots to the leaves: the value chosen for every cell given its separator's, and its log probability.
+
+        Args:
+            filled: B of all cells.
+            choose: from log probabilities `(K, columns)`, up to a constant, and the hints of a level, to numbers.
+            hints: `(levels, columns)`.
+        """
+        num_levels, columns, _, joint = self.shape
+
+        def choose_at(filled: Array, separator: Array, hint: Array) -> tuple[Array, tuple[Array, Array]]:
+            logits = jnp.take_along_axis(filled, separator[:, None, None], axis=2)[..., 0].T
+            chosen = choose(logits, hint)
+            log_probability = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=0), chosen[None], axis=0)[0]
+            return chosen * joint + separator, (chosen, log_probability)
+
+        def one(entry: Array, level: tuple) -> tuple[Array, tuple[Array, Array]]:
+            filled, parents, index, hint = level
+            above = entry[jnp.minimum(parents, columns - 1)]
+            separator = above // joint if index is None else jnp.take_along_axis(index, above[:, None], axis=1)[:, 0]
+            return choose_at(filled, separator, hint)
+
+        entry, roots = choose_at(filled[-1], jnp.zeros(columns, int), hints[-1])
+        if num_levels == 1:
+            return roots[0][None], roots[1][None]
+        index = None if self.index is None else jnp.asarray(self.index[:-1])
+        _, others = lax.scan(one, entry, (filled[:-1], jnp.asarray(self.parents[:-1]), index, hints[:-1]), reverse=True)
+        return jax.tree.map(lambda below, root: jnp.concatenate([below, root[None]]), others, roots)
+
+    @property
+    def _plain_index(self) -> np.ndarray:
+        """As `index`, for one cell of a tree."""
+        return np.repeat(np.arange(self.num_values), self.shape[3])[None]
+
+
+def _log_sum_last(terms: Array) -> Array:
+    return log_sum_exp(terms[..., None]).squeeze(-1)
+
+
+def _look_up(message: Array, index: Array) -> Array:
+    return jnp.take_along_axis(message, index, axis=1)

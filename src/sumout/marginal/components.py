@@ -1,0 +1,146 @@
+"""Which sites can be summed out, in what groups, and at what cost.
+
+Given the values of all other sites, the candidates fall into components that can be summed on their own. The work of a
+component is counted in entries of tables:
+
+    summing:  Σ_factors K^(sites of the factor) + Σ_sites K^(1 + size of the separator)
+    drawing:  Σ_factors K · (sites of the factor) + Σ_sites K        (one Gibbs sweep)
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+
+from sumout.marginal.layout import Shape, lay_out
+from sumout.marginal.order import Order, find_order
+from sumout.reading.graph import LARGEST_LISTED_CLIQUE
+from sumout.reading.structure import Structure
+from sumout.supports import Finite
+
+MOST_ENTRIES = 2**22  # of one table, and of all tables that cost much more than drawing
+MOST_JOINT_VALUES = 4096  # of three sites or more in one factor: the program is evaluated at each of them
+MOST_SITES = 50_000  # of a component with loops: finding an order takes time
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """Sites joined by factors, given all that are not candidates; or all sites with K values that are on their own.
+
+    Attributes:
+        sites: their numbers, ascending.
+        alone: whether no two of the sites are joined.
+        num_values: the largest number of values K.
+        shape: how to sum them out together; None if they are alone, or if that would take a table of more than
+            `MOST_ENTRIES`.
+        summing: work of one sum; infinite where a table would be too large.
+        drawing: work of one sweep.
+    """
+
+    sites: np.ndarray
+    alone: bool
+    num_values: int
+    shape: Shape | None
+    summing: float
+    drawing: float
+
+
+def num_values(structure: Structure) -> np.ndarray:
+    """For each site how many values it has; 0 where they are not finitely many."""
+    counts = np.zeros(structure.num_sites, np.int64)
+    for name, numbers in structure.site_numbers.items():
+        support = structure.program.z[name].support
+        counts[numbers] = support.num_values if isinstance(support, Finite) else 0
+    return counts
+
+
+def find_components(structure: Structure, candidates: np.ndarray) -> list[Component]:
+    """The components of the candidates (a mask over the sites), given all other sites."""
+    crowded = np.zeros(structure.num_sites, bool)
+    dense = np.flatnonzero(np.diff(structure.scopes.indptr) > LARGEST_LISTED_CLIQUE)
+    if len(dense):  # their edges are not listed, and nobody could sum over them
+        crowded[np.unique(structure.scopes[dense].indices)] = True
+    values = num_values(structure)
+    work_sum, work_draw = _factor_work(structure, candidates, values)
+    joined = np.zeros(structure.num_sites, bool)
+    joined[structure.edges[candidates[structure.edges].all(axis=1)]] = True
+    joined |= crowded
+    found = []
+    for count in np.unique(values[candidates & ~joined]).tolist():
+        sites = np.flatnonzero(candidates & ~joined & (values == count))
+        own = float(count * len(sites))
+        found.append(Component(sites, True, count, None, work_sum[sites].sum() + own, work_draw[sites].sum() + own))
+    shapes = _Shapes()
+    for sites, edges in _split(structure, candidates & joined):
+        most = int(values[sites].max())
+        summing, drawing = work_sum[sites].sum(), work_draw[sites].sum() + values[sites].sum()
+        shape = None if crowded[sites].any() or not np.isfinite(summing) else shapes.find(len(sites), edges, most)
+        if shape is None:
+            summing = np.inf
+        else:
+            summing += sum(float(most) ** (1 + len(separator)) for separator in shape.order.separators)
+        found.append(Component(sites, False, most, shape, float(summing), float(drawing)))
+    return found
+
+
+def _split(structure: Structure, candidates: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each component its sites in ascending order, and its edges between places among them."""
+    edges = structure.edges[candidates[structure.edges].all(axis=1)]
+    num_sites = structure.num_sites
+    matrix = sp.coo_array((np.ones(len(edges), bool), (edges[:, 0], edges[:, 1])), shape=(num_sites,) * 2)
+    labels = connected_components(matrix, directed=False)[1]
+    members = np.flatnonzero(candidates)
+    members = members[np.argsort(labels[members], kind="stable")]
+    place = np.zeros(num_sites, np.int64)
+    bounds = np.flatnonzero(np.diff(labels[members])) + 1
+    groups = np.split(members, bounds)
+    for group in groups:
+        place[group] = np.arange(len(group))
+    by_label = np.argsort(labels[edges[:, 0]], kind="stable")
+    edges = edges[by_label]
+    edge_labels = labels[edges[:, 0]]
+    for group in groups:
+        if len(group):
+            label = labels[group[0]]
+            low, high = np.searchsorted(edge_labels, label), np.searchsorted(edge_labels, label, side="right")
+            yield group, place[edges[low:high]]
+
+
+def _factor_work(structure: Structure, candidates: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The work of the factors, shared out to their sites: for summing and for drawing."""
+    columns = np.flatnonzero(candidates)
+    scopes = sp.csr_array(structure.scopes[:, columns])
+    sizes = np.diff(scopes.indptr)
+    logs = np.log(np.maximum(values[columns], 1))
+    joint = np.minimum(scopes @ logs, 700.0)  # infinitely many, but no overflow
+    limit = np.where(sizes > 2, MOST_JOINT_VALUES, MOST_ENTRIES)
+    joint = np.where(joint > np.log(limit) + 1e-9, np.inf, np.exp(joint))
+    share = sp.csr_array(scopes.T, dtype=float)
+    summing, drawing = (np.zeros(structure.num_sites) for _ in range(2))
+    with np.errstate(invalid="ignore"):
+        per_site = np.where(sizes > 0, joint / np.maximum(sizes, 1), 0.0)
+    summing[columns] = share @ per_site
+    drawing[columns] = (share @ np.ones(len(sizes))) * values[columns]
+    return summing, drawing
+
+
+class _Shapes:
+    """Shapes of components; equal ones are found once."""
+
+    def __init__(self):
+        self._known: dict[tuple, Shape | None] = {}
+
+    def find(self, num_sites: int, edges: np.ndarray, most: int) -> Shape | None:
+        if most < 1:
+            return None
+        width = int(np.log(MOST_ENTRIES) / np.log(max(most, 2)) + 1e-9) - 1
+        key = (num_sites, width, edges.tobytes())
+        if key not in self._known:
+            has_loops = len(edges) >= num_sites
+            order: Order | None = None
+            if width >= (num_sites > 1) and not (has_loops and num_sites > MOST_SITES):
+                order = find_order(num_sites, edges, width)
+            self._known[key] = None if order is None else lay_out(order)
+        return self._known[key]

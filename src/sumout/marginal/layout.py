@@ -1,0 +1,104 @@
+"""Where the cells of many trees of tables stand: in which level, in which column."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sumout.marginal.buckets import Buckets
+from sumout.marginal.order import Order
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A connected graph, its sites numbered from 0, ready to be laid out."""
+
+    order: Order
+    columns: np.ndarray
+
+    @property
+    def num_columns(self) -> int:
+        """How many columns it takes."""
+        return int(self.columns.max()) + 1
+
+    @property
+    def num_levels(self) -> int:
+        """How many levels it takes."""
+        return int(self.order.depths.max()) + 1
+
+
+def lay_out(order: Order) -> Shape:
+    """Give every site a column: the one its parent has to the child with the tallest tree, a free one to the others."""
+    depths, parents = order.depths, order.parents
+    height = np.zeros(len(depths), np.int64)
+    for site in np.argsort(-depths, kind="stable"):
+        if parents[site] >= 0:
+            height[parents[site]] = max(height[parents[site]], height[site] + 1)
+    columns = np.zeros(len(depths), np.int64)
+    by_depth = np.argsort(depths, kind="stable")
+    for level in np.split(by_depth, np.flatnonzero(np.diff(depths[by_depth])) + 1)[1:]:
+        taken: set[int] = set()
+        homeless = []
+        for site in level[np.argsort(-height[level], kind="stable")].tolist():
+            column = int(columns[parents[site]])
+            if column in taken:
+                homeless.append(site)
+            else:
+                columns[site] = column
+                taken.add(column)
+        free = iter(column for column in range(len(level) + len(taken)) if column not in taken)
+        for site in homeless:
+            columns[site] = next(free)
+    return Shape(order, columns)
+
+
+def build_buckets(
+    components: Sequence[tuple[np.ndarray, Shape]], num_values: int, width: int, allowed: np.ndarray
+) -> Buckets:
+    """The buckets of some components, each given by its sites in ascending order and its shape.
+
+    Args:
+        components: at least one, of at most this width each.
+        num_values: K.
+        width: number of axes of a separator.
+        allowed: `(all sites, K)` which values a site has.
+    """
+    num_levels = max(shape.num_levels for _, shape in components)
+    starts = np.cumsum([0, *(shape.num_columns for _, shape in components)])
+    num_columns = int(starts[-1])
+    sites = np.full((num_levels, num_columns), -1)
+    parents = np.full((num_levels, num_columns), num_columns)
+    index = np.zeros((num_levels, num_columns, num_values ** (width + 1)), np.int32) if width > 1 else None
+    for (numbers, shape), start in zip(components, starts, strict=False):
+        levels = num_levels - 1 - shape.order.depths
+        columns = start + shape.columns
+        sites[levels, columns] = numbers
+        has_parent = shape.order.parents >= 0
+        parents[levels[has_parent], columns[has_parent]] = columns[shape.order.parents[has_parent]]
+        if index is not None:
+            index[levels, columns] = _indices(shape.order, num_values, width)
+    num_straight = _straight(sites, parents) if width == 1 else 0
+    is_idle = sites[:num_straight] < 0
+    parents[:num_straight][is_idle] = np.nonzero(is_idle)[1]
+    mask = np.where(sites[..., None] >= 0, allowed[sites, :num_values], np.arange(num_values) == 0)
+    needs_mask = not mask[sites >= 0].all() or is_idle.any()
+    return Buckets(num_values, width, sites, parents, index, num_straight, mask if needs_mask else None)
+
+
+def _straight(sites: np.ndarray, parents: np.ndarray) -> int:
+    """How many levels from the deepest on hand on every message within its column."""
+    bent = ((sites >= 0) & (parents != np.arange(sites.shape[1]))).any(axis=1)
+    return int(np.argmax(bent))
+
+
+def _indices(order: Order, num_values: int, width: int) -> np.ndarray:
+    """For each site and each entry of its parent's table, the entry of the site's message that belongs to it."""
+    values = np.indices((num_values,) * (width + 1)).reshape(width + 1, -1)
+    powers = num_values ** np.arange(width - 1, -1, -1)
+    rows = np.zeros((len(order.parents), values.shape[1]), np.int32)
+    for site, (parent, separator) in enumerate(zip(order.parents.tolist(), order.separators, strict=True)):
+        if parent >= 0:
+            scope = (parent, *order.separators[parent])
+            axes = [scope.index(other) for other in separator]
+            rows[site] = (powers[: len(axes), None] * values[axes]).sum(axis=0)
+    return rows

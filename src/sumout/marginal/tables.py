@@ -1,0 +1,203 @@
+"""The tables of the cells, read off the factors by evaluating them with many sites set at once.
+
+A factor that depends on one site is known for all its values when all sites are set to their k-th value, for each k.
+One that depends on several is known when they are set to all their joint values: by their roles in the factor where the
+reading can tell them apart (`reading/roles.py`), else by their colours. Sites of one colour never meet in a factor, so
+that K² evaluations give the tables of all pairs of two colours. Each round of evaluations is a `Round`; each of its
+`Piece`s goes to the cells of one group of buckets.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array, Float
+
+from sumout.marginal.buckets import Buckets
+from sumout.nuisance.sums import Sums, build_sums
+from sumout.nuisance.values import as_columns, value_rows
+from sumout.program import Data, Nuisance
+from sumout.reading.roles import Roles
+from sumout.reading.structure import Structure
+from sumout.supports import Finite
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A part of the tables of one group of buckets: which group, sums over its cells, and the axes it lies along."""
+
+    group: int
+    sums: Sums
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """How a round sets a named site: the values of its elements, `(K, n)` or `(K, 1)`, and which elements are set."""
+
+    values: np.ndarray
+    chosen: np.ndarray | None  # None: all of them
+
+    def place(self, old: Array, number: Array) -> Array:
+        """The array with the chosen elements set to their value of that number."""
+        new = jnp.asarray(self.values, old.dtype)[number]
+        if self.chosen is None:
+            return new.reshape((1,) * old.ndim) if len(new) == 1 else new.reshape(old.shape)
+        return jnp.where(self.chosen.reshape(old.shape), new if len(new) == 1 else new.reshape(old.shape), old)
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """Evaluations of the factors at all joint values of several sets of sites.
+
+    Attributes:
+        structure: the reading.
+        num_values: K.
+        axes: for each set its sites and their values. By role every set is the same: all sites.
+        roles: how to evaluate by role; None sets each set's sites in one and the same z.
+        pieces: what the factors are for.
+    """
+
+    structure: Structure
+    num_values: int
+    axes: tuple[Mapping[str, Setting], ...]
+    roles: Roles | None
+    pieces: tuple[Piece, ...]
+
+    def tables(self, x: Array, z: Nuisance, data: Data) -> list[Array]:
+        """For each piece its sums at all joint values, `(K, …, K, cells)`."""
+
+        def at(*numbers: Array) -> list[Array]:
+            if self.roles is None:
+                placed = reduce(lambda z, axis: place_numbers(z, *axis), zip(self.axes, numbers, strict=True), z)
+                factors = self.structure.factors(x, placed, data)
+            else:
+                versions = [place_numbers(z, axis, number) for axis, number in zip(self.axes, numbers, strict=True)]
+                factors = self.structure.factors_by_role(x, versions, data, self.roles)
+            return [piece.sums(factors) for piece in self.pieces]
+
+        for axis in reversed(range(len(self.axes))):
+            at = jax.vmap(at, in_axes=[0 if i == axis else None for i in range(len(self.axes))])
+        return at(*(jnp.arange(self.num_values) for _ in self.axes))
+
+
+def place_numbers(z: Nuisance, settings: Mapping[str, Setting], number: Array) -> Nuisance:
+    """Z with every chosen element at its value of that number; a site of one value throughout is held as one number."""
+    return {**z, **{name: setting.place(z[name], number) for name, setting in settings.items()}}
+
+
+def fill_tables(
+    rounds: Sequence[Round], groups: Sequence[Buckets], x: Array, z: Nuisance, data: Data
+) -> list[Float[Array, "L C K J"]]:
+    """The tables of all groups."""
+    tables = [jnp.zeros((), jnp.result_type(float)) for _ in groups]
+    for one in rounds:
+        for piece, table in zip(one.pieces, one.tables(x, z, data), strict=True):
+            tables[piece.group] = tables[piece.group] + _lie(table, piece.axes, groups[piece.group])
+    filled = []
+    for table, group in zip(tables, groups, strict=True):
+        levels, columns, num_values, joint = group.shape
+        full = (columns, levels, *(num_values,) * (group.width + 1))
+        filled.append(jnp.broadcast_to(table, full).swapaxes(0, 1).reshape(levels, columns, num_values, joint))
+    return filled
+
+
+def _lie(table: Array, axes: tuple[int, ...], group: Buckets) -> Array:
+    """A table `(K, …, K, cells)` along its axes of the tables `(columns, levels, K, …, K)` of a group."""
+    levels, columns, num_values, _ = group.shape
+    table = table[(slice(num_values),) * len(axes)]
+    order = np.argsort(axes)
+    table = table.transpose(len(axes), *order)
+    sizes = [num_values if axis in axes else 1 for axis in range(group.width + 1)]
+    return table.reshape(columns, levels, *sizes)
+
+
+def plan_rounds(
+    structure: Structure, groups: Sequence[Buckets], separators: Mapping[int, Sequence[int]]
+) -> tuple[Round, ...]:
+    """All rounds for the sites of some groups; `separators` of each site."""
+    places = _Places(structure, groups, separators)
+    scopes = sp.csr_array(structure.scopes[:, places.sites])
+    scopes.sort_indices()
+    sizes = np.diff(scopes.indptr)
+    rounds = []
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        rows = np.flatnonzero(sizes == size)
+        members = places.sites[scopes[rows].indices.reshape(-1, size)]
+        if size == 1:
+            rounds.append(places.round(rows, members, [places.is_placed]))
+            continue
+        roles, works = structure.find_roles(places.is_placed, size)
+        by_role = works[structure.factor_array(rows)]
+        if by_role.any():
+            rounds.append(places.round(rows[by_role], members[by_role], [places.is_placed] * size, roles))
+        rounds += _by_colour(places, rows[~by_role], members[~by_role])
+    return tuple(rounds)
+
+
+def _by_colour(places: "_Places", rows: np.ndarray, members: np.ndarray) -> Iterator[Round]:
+    """A round for each set of colours that meet."""
+    colours = places.structure.colours
+    order = np.argsort(colours[members], axis=1, kind="stable")
+    members = np.take_along_axis(members, order, axis=1)
+    for chosen in np.unique(colours[members], axis=0):
+        inside = (colours[members] == chosen).all(axis=1)
+        yield places.round(rows[inside], members[inside], [places.is_placed & (colours == c) for c in chosen])
+
+
+class _Places:
+    """Where sites have their cells, while rounds are planned."""
+
+    def __init__(self, structure: Structure, groups: Sequence[Buckets], separators: Mapping[int, Sequence[int]]):
+        self.structure, self.groups = structure, groups
+        num_sites = structure.num_sites
+        self.group, self.cell, self.depth = (np.full(num_sites, -1) for _ in range(3))
+        for number, group in enumerate(groups):
+            level, column = np.nonzero(group.sites >= 0)
+            sites = group.sites[level, column]
+            self.group[sites] = number
+            self.cell[sites] = column * group.shape[0] + level
+            self.depth[sites] = -level
+        self.is_placed = self.group >= 0
+        self.sites = np.flatnonzero(self.is_placed)
+        pairs = [(site * num_sites + other, 1 + i) for site in separators for i, other in enumerate(separators[site])]
+        self._keys, self._axes = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+
+    def axes(self, owner: np.ndarray, member: np.ndarray) -> np.ndarray:
+        """The axis of each member in the table of its owner."""
+        keys = owner * self.structure.num_sites + member
+        return np.where(owner == member, 0, self._axes[np.searchsorted(self._keys, keys) % max(len(self._keys), 1)])
+
+    def round(
+        self, rows: np.ndarray, members: np.ndarray, sets: Sequence[np.ndarray], roles: Roles | None = None
+    ) -> Round:
+        """The round for factors `rows` that depend on `members` (a row each, one from each of the sets)."""
+        first = np.argmax(self.depth[members], axis=1)  # of the members of a factor the deepest is summed out first
+        owners = np.take_along_axis(members, first[:, None], axis=1)
+        labels = np.concatenate([self.group[owners], self.axes(owners, members)], axis=1)
+        pieces = []
+        for label in np.unique(labels, axis=0):
+            inside = (labels == label).all(axis=1)
+            shared = (rows[inside], self.cell[owners[inside, 0]])
+            sums = build_sums(self.structure, shared, self.groups[label[0]].sites.size)
+            pieces.append(Piece(int(label[0]), sums, tuple(label[1:].tolist())))
+        num_values = max(self.groups[piece.group].num_values for piece in pieces)
+        axes = tuple(make_settings(self.structure, chosen, num_values) for chosen in sets)
+        return Round(self.structure, num_values, axes, roles, tuple(pieces))
+
+
+def make_settings(structure: Structure, chosen: np.ndarray, num_values: int) -> dict[str, Setting]:
+    """For every name with chosen sites (a mask) how these are set; a site that has fewer values repeats its first."""
+    settings = {}
+    for name, numbers in structure.site_numbers.items():
+        mask = chosen[numbers]
+        if mask.any():
+            support = structure.program.z[name].support
+            assert isinstance(support, Finite)
+            values, _ = value_rows(structure, [name], max(num_values, support.num_values))
+            settings[name] = Setting(as_columns(values[:, :num_values]), None if mask.all() else mask)
+    return settings

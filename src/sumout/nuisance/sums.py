@@ -1,0 +1,194 @@
+"""Sums of factor elements by owner: which elements belong to whom is settled once, when the sums are built.
+
+Owners are the members of a block, or the cells of a tree of tables. Where the elements of an array lie in the order of
+their owners, or in even steps, no index is needed; else each owner has a padded list of its elements, or, where these
+are of very uneven length, sums are taken by segment.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from sumout.reading.structure import Structure
+
+SMALL_FACTOR = 64  # factor arrays up to this size are handled together
+FEW_RUNS = 8  # so many slices are better than a gather
+WASTE = 8  # how much padding a gather may carry before sums by segment are cheaper
+
+Elements = tuple[np.ndarray, np.ndarray]  # numbers of factor elements, and the owner of each
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["owned"], meta_fields=["bundles", "size"])
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums of the elements of factor arrays, one for each owner.
+
+    Attributes:
+        bundles: the factor arrays that are summed together.
+        size: number of owners.
+        owned: for each bundle how its elements are shared out: a `Layout`, `Runs`, a `Listing` or `Segments`.
+    """
+
+    bundles: tuple[tuple[int, ...], ...]
+    size: int
+    owned: tuple[Any, ...]
+
+    def __call__(self, factors: Sequence[Any]) -> Array:
+        """The sums `(size,)`."""
+        total = jnp.zeros(self.size, jnp.result_type(float))
+        for bundle, owned in zip(self.bundles, self.owned, strict=True):
+            total += owned.sums(jnp.concatenate([factors[i].ravel() for i in bundle]), self.size)
+        return jnp.where(jnp.isnan(total), -jnp.inf, total)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["owner_first"])
+@dataclass(frozen=True)
+class Layout:
+    """Elements in the order of their owners."""
+
+    owner_first: bool
+
+    def sums(self, flat: Array, size: int) -> Array:
+        """For each owner the sum of its elements."""
+        return flat.reshape(size, -1).sum(axis=1) if self.owner_first else flat.reshape(-1, size).sum(axis=0)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["runs"])
+@dataclass(frozen=True)
+class Runs:
+    """One element each for a few runs of owners, in even steps; none for the others.
+
+    Each run is given by its first owner, its first element, the step between elements, and how many there are.
+    """
+
+    runs: tuple[tuple[int, int, int, int], ...]
+
+    def sums(self, flat: Array, size: int) -> Array:
+        """The elements in their places."""
+        parts, filled = [], 0
+        for owner, first, step, count in self.runs:
+            last = first + step * (count - 1)
+            taken = lax.slice(flat, (min(first, last),), (max(first, last) + 1,), (abs(step),))
+            parts += [jnp.zeros(owner - filled, flat.dtype), lax.rev(taken, (0,)) if step < 0 else taken]
+            filled = owner + count
+        parts.append(jnp.zeros(size - filled, flat.dtype))
+        return jnp.concatenate([part for part in parts if len(part)])
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["elements"], meta_fields=[])
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """A list of elements for each owner, `(size, degree)`; past the end of the array where there are no more."""
+
+    elements: Any
+
+    def sums(self, flat: Array, size: int) -> Array:
+        """Look up and add."""
+        del size
+        return flat.at[self.elements].get(mode="fill", fill_value=0).sum(axis=-1)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["owners"], meta_fields=[])
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """The owner of each element; `size` for none."""
+
+    owners: Any
+
+    def sums(self, flat: Array, size: int) -> Array:
+        """Add element by element."""
+        return jax.ops.segment_sum(flat, self.owners, num_segments=size + 1)[:size]
+
+
+def build_sums(structure: Structure, shared: Elements, size: int) -> Sums:
+    """The sums of some factor elements by owner."""
+    parts = _by_bundle(structure, shared, shared[0])
+    owned = tuple(_share(elements, owners, laid, size) for _, elements, owners, laid in parts)
+    return Sums(tuple(part[0] for part in parts), size, owned)
+
+
+def stack_sums(structure: Structure, groups: Sequence[Elements], size: int) -> Sums:
+    """Several sums as one pytree with a leading axis, padded to the same shape."""
+    bundles, owned = [], []
+    together = np.concatenate([numbers for numbers, _ in groups])
+    for parts in zip(*(_by_bundle(structure, shared, together) for shared in groups), strict=True):
+        degree = max(int(np.bincount(owners).max(initial=0)) for _, _, owners, _ in parts)
+        if degree:
+            lists = [_padded(elements, owners, laid, size, degree) for _, elements, owners, laid in parts]
+            bundles.append(parts[0][0])
+            owned.append(Listing(np.stack(lists)))
+    return Sums(tuple(bundles), size, tuple(owned))
+
+
+def _by_bundle(
+    structure: Structure, shared: Elements, together: np.ndarray
+) -> list[tuple[tuple[int, ...], np.ndarray, np.ndarray, int]]:
+    """The arrays that have elements among `together`, the small ones in one bundle, the others one by one.
+
+    For each bundle: its arrays, its elements counted from its start, their owners, and its size.
+    """
+    sizes = np.array([int(np.prod(shape)) for shape in structure.factor_shapes], np.int64)
+    starts = np.cumsum([0, *sizes])
+    used = np.unique(np.searchsorted(starts, together, side="right") - 1)
+    small = tuple(used[sizes[used] <= SMALL_FACTOR].tolist())
+    large = [(i,) for i in used[sizes[used] > SMALL_FACTOR].tolist()]
+    numbers, owners = shared
+    array = np.searchsorted(starts, numbers, side="right") - 1
+    parts = []
+    for bundle in [small, *large] if small else large:
+        inside = np.isin(array, bundle)
+        shift = np.zeros(len(sizes), np.int64)
+        shift[list(bundle)] = np.cumsum([0, *sizes[list(bundle)]])[:-1] - starts[list(bundle)]
+        laid = int(sizes[list(bundle)].sum())
+        parts.append((bundle, numbers[inside] + shift[array[inside]], owners[inside], laid))
+    return parts
+
+
+def _share(elements: np.ndarray, owners: np.ndarray, laid: int, size: int) -> Any:
+    """The cheapest way to sum a bundle by owner."""
+    degree = int(np.bincount(owners).max())
+    if size * degree > WASTE * len(elements) + SMALL_FACTOR:
+        owner = np.full(laid, size)
+        owner[elements] = owners
+        return Segments(owner)
+    if laid == size * degree == len(elements):
+        listed = _padded(elements, owners, laid, size, degree)
+        for owner_first in (True, False):
+            order = np.arange(laid)
+            if np.array_equal(listed, order.reshape(size, degree) if owner_first else order.reshape(degree, size).T):
+                return Layout(owner_first)
+    runs = _runs(elements, owners) if degree == 1 else None
+    return Listing(_padded(elements, owners, laid, size, degree)) if runs is None else Runs(runs)
+
+
+def _runs(elements: np.ndarray, owners: np.ndarray) -> tuple[tuple[int, int, int, int], ...] | None:
+    """Elements in the order of their owners, cut where an owner is left out or the step changes; None if too often."""
+    order = np.argsort(owners)
+    elements, owners = elements[order], owners[order]
+    steps = np.where(np.diff(owners) == 1, np.diff(elements), 0)
+    runs, start = [], 0
+    while start < len(elements):
+        if len(runs) == FEW_RUNS:
+            return None
+        follows = (steps[start:] == steps[start]) & (steps[start] != 0) if start < len(steps) else np.zeros(0, bool)
+        count = 1 + (len(follows) if follows.all() else int(np.argmin(follows)))
+        runs.append((int(owners[start]), int(elements[start]), int(steps[start]) if count > 1 else 1, count))
+        start += count
+    return tuple(runs)
+
+
+def _padded(elements: np.ndarray, owners: np.ndarray, laid: int, size: int, degree: int) -> np.ndarray:
+    """`(size, degree)`: the elements of each owner in ascending order, `laid` where there are no more."""
+    order = np.lexsort((elements, owners))
+    elements, owners = elements[order], owners[order]
+    rank = np.arange(len(owners)) - np.searchsorted(owners, owners)
+    listed = np.full((size, degree), laid)
+    listed[owners, rank] = elements
+    return listed

@@ -1,0 +1,48 @@
+"""Run single equations of a jaxpr; what is known of counters and indices is computed at once instead of traced."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.extend.core import Literal, Var
+
+MOST_KNOWN = 2**17  # elements
+
+
+def read_variable(env: dict[Var, Any], variable: Var | Literal) -> Any:
+    """The value of a variable or literal."""
+    return variable.val if isinstance(variable, Literal) else env[variable]
+
+
+def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """Run one equation; always a list of results."""
+    out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def trace(eqn: Any, operands: Sequence[Any], run: Callable[[Any, Sequence[Any]], list[Any]] = bind) -> list[Any]:
+    """Run one equation in the trace, or now and for good if integers follow from known integers."""
+    if eqn.effects or not all(map(is_known, operands)) or not all(_is_index(v.aval) for v in eqn.outvars):
+        return run(eqn, operands)
+    with jax.ensure_compile_time_eval():
+        return [np.asarray(result) for result in run(eqn, operands)]
+
+
+def is_known(value: Any) -> bool:
+    """Whether a value is an integer or a truth, or an array of them, that does not wait for arguments."""
+    return not isinstance(value, Tracer) and _is_index(jax.typeof(value))
+
+
+def _is_index(aval: Any) -> bool:
+    is_integer = aval.dtype == bool or jnp.issubdtype(aval.dtype, jnp.integer)
+    return is_integer and math.prod(aval.shape) <= MOST_KNOWN
+
+
+def is_exact(aval: Any) -> bool:
+    """Whether sums of such numbers are sums: not so for unsigned and short integers, which wrap around."""
+    dtype = aval.dtype
+    return jnp.issubdtype(dtype, jnp.floating) or (jnp.issubdtype(dtype, jnp.signedinteger) and dtype.itemsize >= 4)

@@ -1,0 +1,199 @@
+"""Evaluate factors of several sites in terms of the parts these play in them.
+
+Let every factor of one array depend on two sites, the first and the second in ascending order: transitions between the
+states of a chain, for one. To know all its values one may set the even states to a and the odd ones to b, look up each
+transition by itself, and sort out which of a and b came first. Here instead every array in which each element depends
+on one site only is computed twice, once with all sites at a and once with all at b. Where two such arrays meet, what
+comes from the first site of the meeting is taken from the first version, the rest from the second. All transitions of
+a homogeneous chain are then one look-up, not one for each step. The same goes for three sites and more.
+
+`assign_roles` works out, for every operand of every equation at which sites meet, which version each element is taken
+from. It gives up on arrays that come out of an equation it cannot see through.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal, Var
+
+from sumout.reading.evaluate import Spread, literal, run_equation
+from sumout.reading.interpret import Env
+from sumout.reading.movement import MOVEMENTS
+from sumout.reading.rules import ELEMENTWISE
+from sumout.reading.scopes import Scopes
+
+ANY = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """Which version of an operand to take where sites meet.
+
+    Attributes:
+        size: how many sites meet in the factors in question.
+        joint: variables in which sites have met; they have one version only.
+        merges: for an equation and an operand, by number: the version of each element, size 1 along axes on which it
+            does not vary.
+        failed: variables that cannot be evaluated like this.
+    """
+
+    size: int
+    joint: set[Var] = field(default_factory=set)
+    merges: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    failed: set[Var] = field(default_factory=set)
+
+
+class Members:
+    """The sites of every scope that count as set, in ascending order, for looking up many scopes at once."""
+
+    def __init__(self, scopes: Scopes, is_set: np.ndarray, size: int):
+        total = scopes.num_numbers
+        self.counts = np.zeros(total, np.int64)
+        self.first = np.full((total, size), ANY)
+        numbers = np.arange(1, scopes.num_sites + 1)
+        self.counts[numbers] = is_set
+        self.first[numbers, 0] = np.where(is_set, np.arange(scopes.num_sites), ANY)
+        for number in range(scopes.num_sites + 1, total):
+            inside = [site for site in scopes.members(number) if is_set[site]]
+            self.counts[number] = len(inside)
+            if len(inside) <= size:
+                self.first[number, : len(inside)] = sorted(inside)
+
+    def roles(self, whole: np.ndarray, part: np.ndarray) -> np.ndarray:
+        """The place of the only site of each scope `part` among the sites of `whole`; `ANY` if it is not there."""
+        site = np.where(self.counts[part] == 1, self.first[part, 0], -2)
+        matches = self.first[whole] == site[..., None]
+        return np.where(matches.any(axis=-1), matches.argmax(axis=-1), ANY)
+
+
+def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int) -> Roles:
+    """Follow a flat jaxpr, whose variables were read into `env`, and settle how its sites meet."""
+    roles = Roles(size)
+    for number, eqn in enumerate(closed.jaxpr.eqns):
+        outs = [v for v in eqn.outvars if env[v].ids is not None]
+        if not outs:
+            continue
+        operands = [v for v in eqn.invars if not isinstance(v, Literal)]
+        if any(v in roles.failed for v in operands):
+            roles.failed.update(outs)
+            continue
+        has_joint = any(v in roles.joint for v in operands)
+        if not has_joint and all(members.counts[env[v].scopes].max(initial=0) <= 1 for v in outs):
+            continue  # every version on its own
+        roles.joint.update(outs)
+        if not _meet(eqn, number, env, members, roles):
+            roles.failed.update(outs)
+    return roles
+
+
+def _meet(eqn: Any, number: int, env: Env, members: Members, roles: Roles) -> bool:
+    """Settle the versions of the operands of an equation at which sites meet; False if that cannot be done."""
+    name = eqn.primitive.name
+    if name in MOVEMENTS:
+        for i, operand in enumerate(eqn.invars):
+            if not isinstance(operand, Literal) and operand not in roles.joint and env[operand].ids is not None:
+                roles.merges[number, i] = np.full((1,) * len(env[operand].shape), ANY)
+        return True
+    for i, operand in enumerate(eqn.invars):
+        if isinstance(operand, Literal) or env[operand].ids is None:
+            continue
+        whole = _facing(eqn, i, env)
+        if whole is None:
+            return False
+        part = env[operand].scopes
+        matters = members.counts[whole] == roles.size
+        if operand in roles.joint:
+            counts = members.counts[part]
+            if (matters & (counts > 0) & (counts < roles.size)).any():
+                return False  # it was evaluated without regard to this meeting
+        else:
+            roles.merges[number, i] = _squeeze(np.where(matters, members.roles(whole, part), ANY))
+    return True
+
+
+def _facing(eqn: Any, i: int, env: Env) -> np.ndarray | None:
+    """For each element of operand `i` the scope of the result it goes into; None if it goes into several."""
+    name, out = eqn.primitive.name, env[eqn.outvars[0]].scopes
+    shape = env[eqn.invars[i]].shape
+    if name in ELEMENTWISE:
+        return out if shape == out.shape else None
+    if name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"):
+        return np.broadcast_to(np.expand_dims(out, eqn.params["axes"]), shape)
+    if name == "dynamic_slice" and i > 0:
+        return out.ravel()[0] if out.size and (out == out.ravel()[0]).all() else None
+    if name == "gather":
+        return _facing_look_up(eqn.params["dimension_numbers"], i, out, [env[v].shape for v in eqn.invars])
+    return None
+
+
+def _facing_look_up(numbers: Any, i: int, out: np.ndarray, shapes: list[tuple[int, ...]]) -> np.ndarray | None:
+    """As `_facing`, for a gather: an index goes into the window looked up with it, a row into all look-ups in it."""
+    batch = tuple(axis for axis in range(out.ndim) if axis not in numbers.offset_dims)
+    windows = out.transpose(*batch, *numbers.offset_dims).reshape(*(out.shape[axis] for axis in batch), -1)
+    if windows.shape[-1] == 0 or (windows != windows[..., :1]).any() or windows.shape[:-1] != shapes[1][:-1]:
+        return None
+    each = windows[..., 0]
+    if i == 1:
+        return np.broadcast_to(each[..., None], shapes[1])
+    rows = tuple(numbers.start_indices_batching_dims)
+    others = tuple(axis for axis in range(each.ndim) if axis not in rows)
+    by_row = each.transpose(*rows, *others).reshape(*(each.shape[axis] for axis in rows), -1)
+    if not rows or by_row.shape[-1] == 0 or (by_row != by_row[..., :1]).any():
+        return None
+    axes = numbers.operand_batching_dims
+    by_row = by_row[..., 0].transpose(np.argsort(axes))
+    placed = [shapes[0][axis] if axis in axes else 1 for axis in range(len(shapes[0]))]
+    return np.broadcast_to(by_row.reshape(placed), shapes[0])
+
+
+def _squeeze(roles: np.ndarray) -> np.ndarray:
+    """The array with size 1 along axes on which it does not vary, where it matters at all."""
+    for axis in range(roles.ndim):
+        if roles.shape[axis] > 1:
+            high = roles.max(axis=axis, keepdims=True)
+            if ((roles == high) | (roles == ANY)).all():
+                roles = high
+    return roles
+
+
+def evaluate_versions(
+    closed: ClosedJaxpr, versions: Sequence[Sequence[Any]], roles: Roles
+) -> dict[Var, tuple[Spread, ...]]:
+    """Every variable that could be evaluated: one version for each list of arguments, or one where sites have met."""
+    jaxpr = closed.jaxpr
+    env: dict[Var, tuple[Spread, ...]] = {}
+    for variable, value in zip(jaxpr.constvars, closed.consts, strict=True):
+        env[variable] = (Spread(jnp.asarray(value), variable.aval.shape),)
+    for variable, *values in zip(jaxpr.invars, *versions, strict=True):
+        same = all(value is values[0] for value in values)
+        spread = [Spread(jnp.asarray(value), variable.aval.shape) for value in (values[:1] if same else values)]
+        env[variable] = tuple(spread)
+    for number, eqn in enumerate(jaxpr.eqns):
+        if any(v in roles.failed for v in eqn.outvars):
+            continue
+        operands = [(literal(v),) if isinstance(v, Literal) else env[v] for v in eqn.invars]
+        if any(v in roles.joint for v in eqn.outvars):
+            merged = [
+                _merge(versions, roles.merges[number, i]) if (number, i) in roles.merges else versions[0]
+                for i, versions in enumerate(operands)
+            ]
+            results = [run_equation(eqn, merged)]
+        else:
+            count = max((len(versions) for versions in operands), default=1)
+            results = [run_equation(eqn, [v[r % len(v)] for v in operands]) for r in range(count)]
+        env.update(zip(eqn.outvars, zip(*results, strict=True), strict=True))
+    return env
+
+
+def _merge(versions: tuple[Spread, ...], roles: np.ndarray) -> Spread:
+    """One array of several: each element from the version it is to be taken from."""
+    used = np.unique(roles[roles != ANY]).tolist()
+    if len(used) <= 1 or len(versions) == 1:
+        return versions[used[0] % len(versions) if used else 0]
+    content = versions[used[0]].content
+    for role in used[1:]:
+        content = jnp.where(roles == role, versions[role].content, content)
+    return Spread(content, versions[0].shape)

@@ -1,0 +1,216 @@
+"""Exact sums: marginal, gradient, draws, mode and marginals of z against the list of all joint states."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax.scipy.special import logsumexp
+
+import sumout
+from sumout.marginal.components import find_components
+from sumout.marginal.summation import build_summation
+from sumout.marginal.tables import fill_tables
+from sumout.plan import make_plan
+from sumout.reading.structure import Structure
+from sumout.studies.models import STUDIES
+
+from enumeration import joint_states, log_joint, log_marginal, random_x, state_numbers
+from programs import ENUMERABLE
+
+
+def sum_all(program):
+    structure = sumout.read(program)
+    return build_summation(structure, find_components(structure, np.ones(structure.num_sites, bool)))
+
+
+def any_z(program):
+    return {name: jnp.zeros(site.shape, site.dtype) for name, site in program.z.items()}
+
+
+def check_marginal(program, summation, tolerance=1e-8):
+    states = joint_states(program)
+    brute = jax.jit(jax.value_and_grad(log_marginal(program, states)))
+    ours = jax.jit(jax.value_and_grad(lambda x: summation.log_density(x, any_z(program), program.data)))
+    for seed in range(3):
+        x = random_x(program, seed)
+        (value, gradient), (expected, expected_gradient) = ours(x), brute(x)
+        np.testing.assert_allclose(value, expected, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ENUMERABLE)
+def test_marginal_and_its_gradient(name):
+    program = ENUMERABLE[name]()
+    check_marginal(program, sum_all(program))
+
+
+@pytest.mark.parametrize("name", ["unequal_paths", "ladder", "factorial_hmm", "mixed_values", "second_order_chain"])
+def test_tables_by_colour_are_those_by_role(name, monkeypatch):
+    program = ENUMERABLE[name]()
+
+    def nothing_by_role(structure, is_set, size):
+        return None, np.zeros(len(structure.factor_shapes), bool)
+
+    monkeypatch.setattr(Structure, "find_roles", nothing_by_role)
+    summation = sum_all(program)
+    assert all(one.roles is None for one in summation.rounds)
+    check_marginal(program, summation)
+
+
+def test_an_array_of_transitions_is_evaluated_by_role():
+    summation = sum_all(ENUMERABLE["unequal_paths"]())
+    assert [len(one.axes) for one in summation.rounds if one.roles is not None] == [2]
+
+
+@pytest.mark.parametrize("name", ENUMERABLE)
+def test_draws_mode_and_marginals(name):
+    """The law of the draws without noise: the product of the conditionals on the way down is p(z|x, y)."""
+    program = ENUMERABLE[name]()
+    states, x, data = joint_states(program), random_x(program), program.data
+    summation = sum_all(program)
+    density = np.asarray(log_joint(program, states)(x))
+    exact = np.exp(density - logsumexp(density))
+
+    drawn = np.exp(np.asarray(jax.jit(lambda x: log_law(summation, program, states, x))(x)))
+    assert np.abs(drawn - exact).max() < 1e-10
+    assert abs(drawn.sum() - 1) < 1e-10
+
+    z = any_z(program)
+    mode = jax.jit(lambda x: summation.most_probable(x, z, data))(x)
+    assert float(program.log_density(x, mode, data)) == pytest.approx(density.max(), abs=1e-10)
+
+    table = np.exp(np.asarray(jax.jit(lambda x: summation.log_marginals(x, z, data))(x)))
+    flat = np.concatenate([np.asarray(a).reshape(len(exact), -1) for a in states.values()], axis=1)
+    rows = [row for site in program.z.values() for row in zip(*site.support.rows(), strict=True)]
+    for i, (values, allowed) in enumerate(rows):
+        for k, (value, counts) in enumerate(zip(values, allowed, strict=True)):
+            expected = exact[flat[:, i] == value].sum() if counts else 0.0
+            assert table[i, k] == pytest.approx(expected, abs=1e-10)
+
+
+def log_law(summation, program, states, x):
+    """The log probability of every joint state under `Summation.draw`."""
+    z, data = any_z(program), program.data
+    total = jnp.zeros(len(next(iter(states.values()))))
+    for gibbs in summation.blocks:
+        table = jnp.log(gibbs.conditionals(x, z, data))
+        present = jax.vmap(gibbs.block.take)(states)
+        values = jnp.broadcast_to(gibbs.values, table.shape)
+        allowed = True if gibbs.allowed is None else gibbs.allowed
+        number = jnp.argmax((values == present[:, None]) & allowed, axis=1)
+        total += jax.vmap(lambda row, table=table: jnp.take_along_axis(table, row[None], axis=0).sum())(number)
+    tables = fill_tables(summation.rounds, [trees.buckets for trees in summation.trees], x, z, data)
+    for trees, table in zip(summation.trees, tables, strict=True):
+        present = jax.vmap(trees.block.take)(states)
+        values = jnp.broadcast_to(trees.values, (trees.values.shape[0], trees.block.size))
+        number = jnp.argmax(values == present[:, None], axis=1)
+        cells = jnp.zeros((len(number), trees.buckets.sites.size), int).at[:, trees.cells].set(number)
+        cells = cells.reshape(-1, *trees.buckets.sites.shape)
+        total += jax.vmap(lambda c, t=trees, table=table: t.buckets.log_probability(table, c))(cells)
+    return total
+
+
+@pytest.mark.parametrize("name", ["unequal_paths", "tree", "ladder", "mixed_values"])
+def test_dice_follow_the_law(name):
+    """Frequencies of joint states (chi-square; fails by chance once in 1e8)."""
+    program = ENUMERABLE[name]()
+    states, x = joint_states(program), random_x(program)
+    summation = sum_all(program)
+    density = np.asarray(log_joint(program, states)(x))
+    exact = np.exp(density - logsumexp(density))
+    keys = jax.random.split(jax.random.key(5), 40_000)
+    drawn = jax.jit(jax.vmap(lambda key: summation.draw(key, x, any_z(program), program.data)))(keys)
+    check_frequencies(drawn, states, exact)
+
+
+def check_frequencies(drawn, states, exact):
+    _, numbers = state_numbers(states)
+    rows, _ = state_numbers({name: drawn[name] for name in states})  # JAX sorts the names
+    found = np.bincount([numbers[row.tobytes()] for row in rows], minlength=len(exact))
+    expected = exact * found.sum()
+    common = expected > 5
+    assert found[exact == 0].sum() == 0
+    groups = np.append(found[common], found[~common].sum()), np.append(expected[common], expected[~common].sum())
+    statistic = ((groups[0] - groups[1]) ** 2 / np.maximum(groups[1], 1)).sum()
+    assert statistic < common.sum() + 8 * np.sqrt(2 * common.sum()) + 20
+
+
+def test_draws_of_a_long_chain():
+    """Pairs of neighbours in a chain of 200 (chi-square on each; fails by chance once in 1e6)."""
+    program = ENUMERABLE["loop_hmm"](8, 3)  # compiled for each step: short
+    long = chain(200, 3)
+    for made, length in ((program, 8), (long, 200)):
+        summation = sum_all(made)
+        x = random_x(made)
+        keys = jax.random.split(jax.random.key(2), 20_000)
+        draw = jax.jit(jax.vmap(lambda key, s=summation, m=made, x=x: s.draw(key, x, any_z(m), m.data)["state"]))
+        drawn = np.asarray(draw(keys))
+        table = np.exp(np.asarray(jax.jit(lambda s=summation, m=made, x=x: s.log_marginals(x, any_z(m), m.data))()))
+        for k in range(3):
+            frequency = (drawn == k).mean(axis=0)
+            spread = np.sqrt(table[:, k] * (1 - table[:, k]) / len(keys))
+            assert (np.abs(frequency - table[:, k]) < 6 * spread + 1e-4).all()
+        assert drawn.shape[1] == length
+
+
+def chain(length, states):
+    def chain(x, z, y):
+        rows = jax.nn.log_softmax(x["logits"])
+        s = z["state"]
+        return rows[s[:-1], s[1:]].sum() + dist.Normal(s, 1.0).log_prob(y).sum() - (x["logits"] ** 2).sum()
+
+    real = numpyro.distributions.constraints.real
+    y = np.sin(np.arange(length)) + 1
+    z = {"state": sumout.finite(states, length)}
+    return sumout.density(chain, x={"logits": (real, (states, states))}, z=z, data=y)
+
+
+@pytest.mark.parametrize("name", ["mixed_values", "ladder", "grid", "spike_and_slab", "named_scalars"])
+def test_some_summed_the_others_given(name):
+    """With part of the sites drawn, the sum is over the rest at their present values."""
+    program = ENUMERABLE[name]()
+    first = next(iter(program.z))
+    structure = sumout.read(program)
+    candidates = np.ones(structure.num_sites, bool)
+    candidates[structure.site_numbers[first][: max(1, program.z[first].num_elements // 2)]] = False
+    summation = build_summation(structure, find_components(structure, candidates))
+    states, x = joint_states(program), random_x(program, 1)
+    density = np.asarray(log_joint(program, states)(x))
+    flat, _ = state_numbers(states)
+    for state in (0, len(flat) // 2, len(flat) - 1):
+        z = jax.tree.map(lambda a, state=state: a[state], states)
+        same = (flat[:, ~candidates] == flat[state, ~candidates]).all(axis=1)
+        expected = logsumexp(density[same])
+        assert float(jax.jit(summation.log_density)(x, z, program.data)) == pytest.approx(float(expected), abs=1e-8)
+        drawn = jax.jit(summation.draw)(jax.random.key(0), x, z, program.data)
+        kept = state_numbers({name: drawn[name][None] for name in states})[0][0]
+        assert (kept[~candidates] == flat[state, ~candidates]).all()
+
+
+# The survey and the mixture as plain loops over 60 and 100 data compile for long; the Markov model stands for them.
+@pytest.mark.parametrize("name, form", [*((name, "program") for name in STUDIES), ("hmm", "density")])
+def test_the_papers_programs_marginalised_by_hand(name, form):
+    study = STUDIES[name]
+    program = getattr(study, form)()
+    plan = make_plan(sumout.read(program))
+    assert plan.sums_all
+    data = jnp.asarray(study.data())
+
+    def by_hand(x):
+        named = program.unravel(x)
+        constrained = {n: numpyro.distributions.biject_to(c)(named[n]) for n, (c, _) in study.x.items()}
+        jacobian = sum(
+            numpyro.distributions.biject_to(c).log_abs_det_jacobian(named[n], constrained[n]).sum()
+            for n, (c, _) in study.x.items()
+        )
+        return study.marginal(constrained, data) + jacobian
+
+    ours = jax.jit(jax.value_and_grad(lambda x: plan.log_density(x, any_z(program), program.data)))
+    theirs = jax.jit(jax.value_and_grad(by_hand))
+    first, second = random_x(program, 0), random_x(program, 1)
+    # The NumPyro form of the Markov model has a uniform first state, a constant.
+    ours_moved, theirs_moved = (float(f(first)[0] - f(second)[0]) for f in (ours, theirs))
+    assert ours_moved == pytest.approx(theirs_moved, abs=1e-8)
+    np.testing.assert_allclose(ours(first)[1], theirs(first)[1], rtol=1e-8, atol=1e-8)
