@@ -13,6 +13,7 @@ the marginals of the tables.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +48,21 @@ def _log_sum_exp(table: Array) -> tuple[Array, Array]:
     return (jnp.log(total) + highest).squeeze(-2), weights
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["single", "joint"], meta_fields=[])
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The tables of all cells in two parts, which add up.
+
+    Attributes:
+        single: what depends on the cell's own site alone.
+        joint: what depends on its separator as well; of size 1 along the levels where all of a column are alike, as in
+            a homogeneous chain. Roots have no separator: what stands there does not count.
+    """
+
+    single: Float[Array, "levels columns K"]
+    joint: Float[Array, "depth columns K J"]
+
+
 def _highest(table: Array) -> Array:
     return jnp.max(table, axis=-2)
 
@@ -79,28 +95,28 @@ class Buckets:
         """Levels, columns, values and joint values of a separator."""
         return (*self.sites.shape, self.num_values, self.num_values**self.width)
 
-    def log_total(self, table: Float[Array, "L C K J"]) -> Float[Array, ""]:
+    def log_total(self, tables: Tables) -> Float[Array, ""]:
         """The logarithm of the sum over all joint values, summed over the trees."""
-        return self._up(table, log_sum_exp)[1]
+        return self._up(tables, log_sum_exp)[1]
 
-    def draw(self, key: Array, table: Float[Array, "L C K J"]) -> Int[Array, "L C"]:
+    def draw(self, key: Array, tables: Tables) -> Int[Array, "L C"]:
         """For each cell the number of a value: one joint draw from exp(table), trees independent of each other."""
-        levels = uniform(key, self.sites.shape, table.dtype)
-        return self._down(self._up(table, log_sum_exp)[0], invert, levels)[0]
+        levels = uniform(key, self.sites.shape, tables.single.dtype)
+        return self._down(self._up(tables, log_sum_exp)[0], invert, levels)[0]
 
-    def log_probability(self, table: Float[Array, "L C K J"], numbers: Int[Array, "L C"]) -> Float[Array, ""]:
+    def log_probability(self, tables: Tables, numbers: Int[Array, "L C"]) -> Float[Array, ""]:
         """The log probability that `draw` returns these numbers."""
-        _, each = self._down(self._up(table, log_sum_exp)[0], lambda _, number: number, numbers)
+        _, each = self._down(self._up(tables, log_sum_exp)[0], lambda _, number: number, numbers)
         return jnp.where(self.sites >= 0, each, 0.0).sum()
 
-    def most_probable(self, table: Float[Array, "L C K J"]) -> Int[Array, "L C"]:
+    def most_probable(self, tables: Tables) -> Int[Array, "L C"]:
         """For each cell the number of a value: the joint values with the largest table."""
         nothing = jnp.zeros(self.sites.shape)
-        return self._down(self._up(table, _highest)[0], lambda logits, _: jnp.argmax(logits, axis=0), nothing)[0]
+        return self._down(self._up(tables, _highest)[0], lambda logits, _: jnp.argmax(logits, axis=0), nothing)[0]
 
-    def log_marginals(self, table: Float[Array, "L C K J"]) -> Float[Array, "L C K"]:
+    def log_marginals(self, tables: Tables) -> Float[Array, "L C K"]:
         """Log probabilities of the values of every cell."""
-        filled = self._up(table, log_sum_exp)[0]
+        filled = self._up(tables, log_sum_exp)[0]
         num_levels, columns, _, joint = self.shape
         above = jnp.where(jnp.arange(joint) == 0, 0.0, -jnp.inf)
         separators = jnp.broadcast_to(above, (columns, joint))
@@ -117,38 +133,46 @@ class Buckets:
                 separators = _log_sum_last(jnp.where(is_mine, flat[:, None, :], -jnp.inf))
         return jnp.stack(found[::-1])
 
-    def _up(self, table: Array, sum_out: Reduce) -> tuple[Array, Array]:
+    def _up(self, tables: Tables, sum_out: Reduce) -> tuple[Array, Array]:
         """B of all cells, and the sum of the roots' messages."""
-        num_levels, columns, num_values, _ = self.shape
+        num_levels, columns, num_values, joint = self.shape
+        single = tables.single
         if self.allowed is not None:
-            table = jnp.where(self.allowed[..., None], table, -jnp.inf)
-        inner = (num_values, 1 if self.index is None else self.shape[3])
-        incoming = jnp.zeros((columns, *inner), table.dtype)
-        straight, last = self.num_straight, num_levels - 1
+            single = jnp.where(self.allowed, single, -jnp.inf)
+        last, straight = num_levels - 1, self.num_straight
+        is_idle = jnp.asarray(self.sites < 0)
 
-        def go_straight(incoming: Array, table: Array) -> tuple[Array, Array]:
-            filled = table + incoming
-            return sum_out(filled)[..., None], filled
+        def levels(low: int, high: int) -> tuple:
+            """What a scan over some levels is given of each."""
+            pairs = tables.joint[low:high] if len(tables.joint) > 1 else None
+            index = None if self.index is None else jnp.asarray(self.index[low:high])
+            return single[low:high], pairs, is_idle[low:high], jnp.asarray(self.parents[low:high]), index
+
+        def fill(incoming: Array, single: Array, pairs: Array | None) -> Array:
+            pairs = tables.joint[0] if pairs is None else pairs
+            return (incoming + single.reshape(columns, num_values, 1)) + pairs
+
+        def go_straight(incoming: Array, level: tuple) -> tuple[Array, Array]:
+            single, pairs, is_idle, _, _ = level
+            filled = fill(incoming, single, pairs)
+            return jnp.where(is_idle[:, None], 0.0, sum_out(filled))[..., None], filled
 
         def go_across(incoming: Array, level: tuple) -> tuple[Array, Array]:
-            table, parents, index = level
-            filled = table + incoming
+            single, pairs, _, parents, index = level
+            filled = fill(incoming, single, pairs)
             message = sum_out(filled)
-            spread = message[..., None] if index is None else _look_up(message, index).reshape(columns, *inner)
-            gathered = jax.ops.segment_sum(spread, parents, num_segments=columns + 1)[:columns]
-            return gathered, filled
+            spread = message[..., None] if index is None else jnp.take_along_axis(message, index, axis=1)
+            spread = spread.reshape(incoming.shape)
+            return jax.ops.segment_sum(spread, parents, num_segments=columns + 1)[:columns], filled
 
+        incoming = jnp.zeros((columns, num_values, 1 if self.index is None else joint), single.dtype)
         parts = []
-        if straight:
-            incoming, filled = lax.scan(go_straight, incoming, table[:straight])
-            parts.append(filled)
-        if last > straight:
-            index = None if self.index is None else jnp.asarray(self.index[straight:last])
-            levels = (table[straight:last], jnp.asarray(self.parents[straight:last]), index)
-            incoming, filled = lax.scan(go_across, incoming, levels)
-            parts.append(filled)
-        roots = table[last] + incoming
-        total = jnp.where(self.sites[last] >= 0, sum_out(roots)[:, 0], 0.0).sum()
+        for step, low, high in ((go_straight, 0, straight), (go_across, straight, last)):
+            if low < high:
+                incoming, filled = lax.scan(step, incoming, levels(low, high))
+                parts.append(filled)
+        roots = jnp.broadcast_to(incoming + single[last].reshape(columns, num_values, 1), (columns, num_values, joint))
+        total = jnp.where(is_idle[last], 0.0, sum_out(roots)[:, 0]).sum()
         return jnp.concatenate([*parts, roots[None]]), total
 
     def _down(self, filled: Array, choose: Callable[[Array, Array], Array], hints: Array) -> tuple[Array, Array]:
@@ -188,7 +212,3 @@ class Buckets:
 
 def _log_sum_last(terms: Array) -> Array:
     return log_sum_exp(terms[..., None]).squeeze(-1)
-
-
-def _look_up(message: Array, index: Array) -> Array:
-    return jnp.take_along_axis(message, index, axis=1)

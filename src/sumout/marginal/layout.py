@@ -80,9 +80,8 @@ def build_buckets(
     num_straight = _straight(sites, parents) if width == 1 else 0
     is_idle = sites[:num_straight] < 0
     parents[:num_straight][is_idle] = np.nonzero(is_idle)[1]
-    mask = np.where(sites[..., None] >= 0, allowed[sites, :num_values], np.arange(num_values) == 0)
-    needs_mask = not mask[sites >= 0].all() or is_idle.any()
-    return Buckets(num_values, width, sites, parents, index, num_straight, mask if needs_mask else None)
+    mask = np.where(sites[..., None] >= 0, allowed[sites, :num_values], True)
+    return Buckets(num_values, width, sites, parents, index, num_straight, None if mask.all() else mask)
 
 
 def _straight(sites: np.ndarray, parents: np.ndarray) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
-from sumout.marginal.buckets import Buckets
+from sumout.marginal.buckets import Buckets, Tables
 from sumout.marginal.components import Component, num_values
 from sumout.marginal.layout import build_buckets
 from sumout.marginal.tables import Round, fill_tables, plan_rounds
@@ -65,7 +65,7 @@ class Summation:
         """Log density with the sites summed out; their values in z are not looked at."""
         total = self.structure.rest(x, z, data)
         if self.free is not None:
-            total += self.free(self.structure.factors(x, z, data))[0]
+            total += self.free(self.structure.spread_factors(x, z, data))[0]
         for block in self.blocks:
             total += block.log_totals(x, z, data).sum()
         for trees, table in self._tables(x, z, data):
@@ -106,7 +106,7 @@ class Summation:
             found = _fill(found, trees.block.members, by_cell[trees.cells])
         return found
 
-    def _tables(self, x: Array, z: Nuisance, data: Data) -> list[tuple[Trees, Array]]:
+    def _tables(self, x: Array, z: Nuisance, data: Data) -> list[tuple[Trees, Tables]]:
         groups = [trees.buckets for trees in self.trees]
         return list(zip(self.trees, fill_tables(self.rounds, groups, x, z, data), strict=True))
 

@@ -10,14 +10,15 @@ that K² evaluations give the tables of all pairs of two colours. Each round of 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from sumout.marginal.buckets import Buckets
+from sumout.marginal.buckets import Buckets, Tables
 from sumout.nuisance.sums import Sums, build_sums
 from sumout.nuisance.values import as_columns, value_rows
 from sumout.program import Data, Nuisance
@@ -69,16 +70,16 @@ class Round:
     pieces: tuple[Piece, ...]
 
     def tables(self, x: Array, z: Nuisance, data: Data) -> list[Array]:
-        """For each piece its sums at all joint values, `(K, …, K, cells)`."""
+        """For each piece its sums at all joint values, `(K, …, K, cells)`; or `(K, …, K)`, one for all its cells."""
 
         def at(*numbers: Array) -> list[Array]:
             if self.roles is None:
                 placed = reduce(lambda z, axis: place_numbers(z, *axis), zip(self.axes, numbers, strict=True), z)
-                factors = self.structure.factors(x, placed, data)
+                factors = self.structure.spread_factors(x, placed, data)
             else:
                 versions = [place_numbers(z, axis, number) for axis, number in zip(self.axes, numbers, strict=True)]
                 factors = self.structure.factors_by_role(x, versions, data, self.roles)
-            return [piece.sums(factors) for piece in self.pieces]
+            return [_sums(piece.sums, factors) for piece in self.pieces]
 
         for axis in reversed(range(len(self.axes))):
             at = jax.vmap(at, in_axes=[0 if i == axis else None for i in range(len(self.axes))])
@@ -90,30 +91,64 @@ def place_numbers(z: Nuisance, settings: Mapping[str, Setting], number: Array) -
     return {**z, **{name: setting.place(z[name], number) for name, setting in settings.items()}}
 
 
-def fill_tables(
-    rounds: Sequence[Round], groups: Sequence[Buckets], x: Array, z: Nuisance, data: Data
-) -> list[Float[Array, "L C K J"]]:
+def _sums(sums: Sums, factors: Sequence[Any]) -> Array:
+    uniform = sums.uniform(factors)
+    return sums(factors) if uniform is None else uniform
+
+
+def fill_tables(rounds: Sequence[Round], groups: Sequence[Buckets], x: Array, z: Nuisance, data: Data) -> list[Tables]:
     """The tables of all groups."""
-    tables = [jnp.zeros((), jnp.result_type(float)) for _ in groups]
+    filled = [_Filling(group) for group in groups]
     for one in rounds:
         for piece, table in zip(one.pieces, one.tables(x, z, data), strict=True):
-            tables[piece.group] = tables[piece.group] + _lie(table, piece.axes, groups[piece.group])
-    filled = []
-    for table, group in zip(tables, groups, strict=True):
-        levels, columns, num_values, joint = group.shape
-        full = (columns, levels, *(num_values,) * (group.width + 1))
-        filled.append(jnp.broadcast_to(table, full).swapaxes(0, 1).reshape(levels, columns, num_values, joint))
-    return filled
+            filled[piece.group].add(piece, table)
+    return [filling.tables() for filling in filled]
 
 
-def _lie(table: Array, axes: tuple[int, ...], group: Buckets) -> Array:
-    """A table `(K, …, K, cells)` along its axes of the tables `(columns, levels, K, …, K)` of a group."""
-    levels, columns, num_values, _ = group.shape
-    table = table[(slice(num_values),) * len(axes)]
-    order = np.argsort(axes)
-    table = table.transpose(len(axes), *order)
-    sizes = [num_values if axis in axes else 1 for axis in range(group.width + 1)]
-    return table.reshape(columns, levels, *sizes)
+class _Filling:
+    """The tables of one group while they are being filled, `(columns, levels, K, …, K)`."""
+
+    def __init__(self, group: Buckets):
+        self.group = group
+        self.single: Any = 0.0
+        self.joint: Any = 0.0
+
+    def add(self, piece: Piece, table: Array) -> None:
+        """Add a piece along its axes."""
+        levels, columns, num_values, _ = self.group.shape
+        num_axes = len(piece.axes)
+        is_uniform = table.ndim == num_axes
+        table = table[(slice(num_values),) * num_axes]
+        order = np.argsort(piece.axes)
+        table = table.transpose(order) if is_uniform else table.transpose(num_axes, *order)
+        sizes = [num_values if axis in piece.axes else 1 for axis in range(self.group.width + 1)]
+        if is_uniform:
+            owners = self._one_for_all(piece.sums.owners.reshape(columns, levels))
+            table = jnp.where(owners.reshape(columns, -1, *[1] * len(sizes)), table.reshape(sizes), 0.0)
+        else:
+            table = table.reshape(columns, levels, *sizes)
+        if num_axes == 1:
+            self.single = self.single + table
+        else:
+            self.joint = self.joint + table
+
+    def _one_for_all(self, owners: np.ndarray) -> np.ndarray:
+        """Cells that have the piece, `(columns, levels)`; or `(columns, 1)` if all of a column are alike."""
+        matters = (self.group.sites >= 0).T
+        matters[:, -1] = False  # roots have no separator
+        some, every = (owners & matters).any(axis=1), (owners | ~matters).all(axis=1)
+        return some[:, None] if (some == every)[matters.any(axis=1)].all() else owners
+
+    def tables(self) -> Tables:
+        """The tables with their levels in front."""
+        levels, columns, num_values, joint = self.group.shape
+        single = jnp.broadcast_to(self.single, (columns, levels, num_values, *(1,) * self.group.width))
+        depth = np.shape(self.joint)[1] if np.ndim(self.joint) else 1
+        pairs = jnp.broadcast_to(self.joint, (columns, depth, *(num_values,) * (self.group.width + 1)))
+        return Tables(
+            single.reshape(columns, levels, num_values).swapaxes(0, 1),
+            pairs.reshape(columns, depth, num_values, joint).swapaxes(0, 1),
+        )
 
 
 def plan_rounds(

@@ -41,11 +41,27 @@ class Sums:
     owned: tuple[Any, ...]
 
     def __call__(self, factors: Sequence[Any]) -> Array:
-        """The sums `(size,)`."""
+        """The sums `(size,)` of factors given as `Spread`."""
         total = jnp.zeros(self.size, jnp.result_type(float))
         for bundle, owned in zip(self.bundles, self.owned, strict=True):
-            total += owned.sums(jnp.concatenate([factors[i].ravel() for i in bundle]), self.size)
-        return jnp.where(jnp.isnan(total), -jnp.inf, total)
+            total += owned.sums(jnp.concatenate([factors[i].full.ravel() for i in bundle]), self.size)
+        return _never_nan(total)
+
+    def uniform(self, factors: Sequence[Any]) -> Array | None:
+        """The one number that is the sum of every owner with an element, if that much is clear from the factors."""
+        if len(self.bundles) != 1 or len(self.bundles[0]) != 1 or not isinstance(self.owned[0], Runs):
+            return None
+        content = factors[self.bundles[0][0]].content
+        return _never_nan(content.reshape(())) if content.size == 1 else None
+
+    @property
+    def owners(self) -> np.ndarray:
+        """Which owners have an element, for sums that are uniform."""
+        return self.owned[0].owners(self.size)
+
+
+def _never_nan(total: Array) -> Array:
+    return jnp.where(jnp.isnan(total), -jnp.inf, total)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["owner_first"])
@@ -69,6 +85,13 @@ class Runs:
     """
 
     runs: tuple[tuple[int, int, int, int], ...]
+
+    def owners(self, size: int) -> np.ndarray:
+        """Which owners have an element."""
+        mask = np.zeros(size, bool)
+        for owner, _, _, count in self.runs:
+            mask[owner : owner + count] = True
+        return mask
 
     def sums(self, flat: Array, size: int) -> Array:
         """The elements in their places."""

@@ -8,8 +8,10 @@ only for operations that need it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Jaxpr, Literal, Var
@@ -18,6 +20,7 @@ from sumout.reading.equations import bind
 from sumout.reading.rules import ELEMENTWISE
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["content"], meta_fields=["shape"])
 @dataclass(frozen=True, eq=False)
 class Spread:
     """An array of shape `shape` whose content does not vary along the axes where `content` has size 1."""

@@ -24,6 +24,7 @@ from sumout.reading.equations import bind, is_exact
 from sumout.reading.evaluate import Spread, evaluate
 from sumout.reading.interpret import Env
 from sumout.reading.movement import MOVEMENTS, dynamic_slice
+from sumout.reading.pull import pull_back
 from sumout.reading.roles import Roles, evaluate_versions
 from sumout.reading.rules import run_gather
 
@@ -37,13 +38,13 @@ class Factorisation:
     live: tuple[np.ndarray, ...]
     linear: tuple[Any, ...]  # the equations between the leaves and the output
 
-    def evaluate(self, *args: Any) -> tuple[tuple[Any, ...], Any]:
+    def evaluate(self, *args: Any) -> tuple[tuple[Spread, ...], Any]:
         """The factor arrays and the rest; their sum is the log density."""
         env = evaluate(self.closed.jaxpr, self.closed.consts, args)
         rest, coefficients = self._coefficients(env)
         return tuple(_weighed(c, env[leaf]) for c, leaf in zip(coefficients, self.leaves, strict=True)), rest
 
-    def evaluate_versions(self, versions: Sequence[Sequence[Any]], roles: Roles) -> tuple[Any, ...]:
+    def evaluate_versions(self, versions: Sequence[Sequence[Any]], roles: Roles) -> tuple[Spread | None, ...]:
         """The factor arrays with each site at one of several values, by its role; None where that cannot be done."""
         env = evaluate_versions(self.closed, versions, roles)
         _, coefficients = self._coefficients({variable: spreads[0] for variable, spreads in env.items()})
@@ -55,13 +56,16 @@ class Factorisation:
         """Whether a leaf can be evaluated by roles."""
         return leaf in roles.joint and leaf not in roles.failed
 
-    def _coefficients(self, env: dict[Var, Spread]) -> tuple[Any, list[Any]]:
+    def _coefficients(self, env: dict[Var, Spread]) -> tuple[Any, list[Spread]]:
         """The rest, and the weight of every element of every leaf."""
-        dtype = self.closed.jaxpr.outvars[0].aval.dtype
-        zeros = [jnp.zeros(live.shape, dtype) for live in self.live]
-        rest, pull_back = jax.vjp(lambda leaves: self._linear_part(env, leaves), zeros)
-        (coefficients,) = pull_back(jnp.ones_like(rest))
-        return rest, coefficients
+        (output,) = self.closed.jaxpr.outvars
+        zeros = [jnp.zeros(live.shape, output.aval.dtype) for live in self.live]
+        found = pull_back(self.linear, env, output, self._is_reached)
+        if found is not None:
+            return self._linear_part(env, zeros), [found[leaf] for leaf in self.leaves]
+        rest, transposed = jax.vjp(lambda leaves: self._linear_part(env, leaves), zeros)
+        (coefficients,) = transposed(jnp.ones_like(rest))
+        return rest, [Spread(c, c.shape) for c in coefficients]
 
     def _is_reached(self, variable: Var | Literal) -> bool:
         """Whether a variable lies on the way from a leaf to the output."""
@@ -95,9 +99,10 @@ class Factorisation:
         return jnp.asarray(read(output))
 
 
-def _weighed(coefficient: Any, leaf: Spread) -> Any:
+def _weighed(coefficient: Spread, leaf: Spread) -> Spread:
     """Coefficient times leaf. A leaf may be −∞ where its coefficient is zero (a masked element): it must not count."""
-    return jnp.where(coefficient == 0, 0.0, coefficient * leaf.full.astype(coefficient.dtype))
+    weight, value = coefficient.content, leaf.content.astype(coefficient.content.dtype)
+    return Spread(jnp.where(weight == 0, 0.0, weight * value), leaf.shape)
 
 
 def _weigh(eqn: Any, operands: list[Any], first: bool) -> Any:

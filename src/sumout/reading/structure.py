@@ -15,6 +15,7 @@ from jaxtyping import Array
 from sumout.errors import OptionError, ReadingError
 from sumout.program import Data, Nuisance, Program
 from sumout.reading.abstract import Abstract, constant, dependent
+from sumout.reading.evaluate import Spread
 from sumout.reading.factors import Factorisation, factorise
 from sumout.reading.flatten import flatten
 from sumout.reading.graph import Graph, connect
@@ -46,6 +47,10 @@ class Structure:
 
         A site of which all elements have one value may be given with size 1 along every axis.
         """
+        return tuple(factor.full for factor in self.spread_factors(x, z, data))
+
+    def spread_factors(self, x: Array, z: Nuisance, data: Data) -> tuple[Spread, ...]:
+        """The same, each kept as small as its content."""
         return self._evaluate(x, z, data)[0]
 
     def rest(self, x: Array, z: Nuisance, data: Data) -> Array:
@@ -53,7 +58,7 @@ class Structure:
         return self._evaluate(x, z, data)[1]
 
     @cached_property
-    def _evaluate(self) -> Callable[[Array, Nuisance, Data], tuple[tuple[Array, ...], Array]]:
+    def _evaluate(self) -> Callable[[Array, Nuisance, Data], tuple[tuple[Spread, ...], Array]]:
         # Jitted, so that it is traced once however often other compiled code calls it.
         return jax.jit(lambda x, z, data: self._factorisation.evaluate(*jax.tree.leaves((x, z, data))))
 
@@ -70,7 +75,7 @@ class Structure:
 
     def factors_by_role(
         self, x: Array, versions: Sequence[Nuisance], data: Data, roles: Roles
-    ) -> tuple[Array | None, ...]:
+    ) -> tuple[Spread | None, ...]:
         """The factor arrays with the site of each role at its value in the version of that number."""
         return self._factorisation.evaluate_versions([jax.tree.leaves((x, z, data)) for z in versions], roles)
 
@@ -242,7 +247,7 @@ def guard(structure: Structure, x: Array, z: Nuisance, others: Nuisance) -> None
     def evaluate(x, all_z, data):
         def parts(z):
             factors, rest = structure._evaluate(x, z, data)
-            flat = jnp.concatenate([jnp.zeros(0), *(f.ravel() for f in factors)])
+            flat = jnp.concatenate([jnp.zeros(0), *(f.full.ravel() for f in factors)])
             size = jnp.abs(flat).sum() + jnp.abs(rest)
             return flat, flat.sum() + rest, program.log_density(x, z, data), size
 
