@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-# t0, γ and κ. The paper's γ is 0.05: log ε then swings so widely that at its average more is accepted than was aimed at.
+# t0, γ, κ. With the paper's γ of 0.05 log ε swings so widely that its average accepts more often than was aimed at.
 EARLY, SHRINKAGE, FORGETTING = 10.0, 0.2, 0.75
 
 

@@ -59,19 +59,20 @@ class HMC(Kernel):
         step_size: ε in units of the scale; None to tune it, and a scale for each coordinate, during warm-up.
         num_leapfrog: leapfrog steps in a trajectory.
         jitter: each trajectory's step is drawn from (1 − jitter, 1) times ε, lest it keep returning to its start.
-        target_acceptance: what the tuning of the step size aims at.
+        target_acceptance: what the tuning of the step size aims at. With a fixed number of steps, larger steps make
+            longer trajectories, which soon overshoot.
 
     Example:
         >>> import sumout
         >>> sumout.HMC(num_leapfrog=5)
-        HMC(step_size=None, num_leapfrog=5, jitter=0.5, target_acceptance=0.8)
+        HMC(step_size=None, num_leapfrog=5, jitter=0.5, target_acceptance=0.9)
     """
 
     name = "hmc"
     step_size: float | None = None
     num_leapfrog: int = 10
     jitter: float = 0.5
-    target_acceptance: float = 0.8
+    target_acceptance: float = 0.9
 
     def __post_init__(self):
         if self.step_size is not None and not self.step_size > 0:
