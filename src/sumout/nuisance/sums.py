@@ -177,6 +177,9 @@ def _by_bundle(
 def _share(elements: np.ndarray, owners: np.ndarray, laid: int, size: int) -> Any:
     """The cheapest way to sum a bundle by owner."""
     degree = int(np.bincount(owners).max())
+    runs = _runs(elements, owners) if degree == 1 and len(elements) != size else None
+    if runs is not None:
+        return Runs(runs)
     if size * degree > WASTE * len(elements) + SMALL_FACTOR:
         owner = np.full(laid, size)
         owner[elements] = owners

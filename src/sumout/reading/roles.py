@@ -38,12 +38,14 @@ class Roles:
         merges: for an equation and an operand, by number: the version of each element, size 1 along axes on which it
             does not vary.
         failed: variables that cannot be evaluated like this.
+        needed: which elements of a variable the factors in question depend on; without an entry: none.
     """
 
     size: int
     joint: set[Var] = field(default_factory=set)
     merges: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
     failed: set[Var] = field(default_factory=set)
+    needed: dict[Var, np.ndarray] = field(default_factory=dict)
 
 
 class Members:
@@ -69,8 +71,8 @@ class Members:
         return np.where(matches.any(axis=-1), matches.argmax(axis=-1), ANY)
 
 
-def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int) -> Roles:
-    """Follow a flat jaxpr, whose variables were read into `env`, and settle how its sites meet."""
+def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int, leaves: Sequence[Var]) -> Roles:
+    """Follow a flat jaxpr, whose variables were read into `env`, and settle how its sites meet in the leaves."""
     roles = Roles(size)
     for number, eqn in enumerate(closed.jaxpr.eqns):
         outs = [v for v in eqn.outvars if env[v].ids is not None]
@@ -86,7 +88,58 @@ def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int) -> 
         roles.joint.update(outs)
         if not _meet(eqn, number, env, members, roles):
             roles.failed.update(outs)
+    for leaf in leaves:
+        roles.needed[leaf] = members.counts[env[leaf].scopes] == size
+    for eqn in reversed(closed.jaxpr.eqns):
+        _need(eqn, env, roles.needed)
     return roles
+
+
+def _need(eqn: Any, env: Env, needed: dict[Var, np.ndarray]) -> None:
+    """Pass on from the results of an equation to its operands which elements are needed."""
+    wanted = [needed.get(v, np.zeros((), bool)) for v in eqn.outvars]
+    if not any(mask.any() for mask in wanted):
+        return
+    moved = _moved_from(eqn, wanted) if eqn.primitive.name in MOVEMENTS else None
+    for i, operand in enumerate(eqn.invars):
+        if isinstance(operand, Literal) or env[operand].ids is None:
+            continue
+        shape = env[operand].shape
+        if moved is not None:
+            mask = moved[i]
+        elif eqn.primitive.name in ELEMENTWISE and wanted[0].shape == shape:
+            mask = wanted[0]
+        elif eqn.primitive.name == "gather":
+            mask = _looked_up(eqn.params["dimension_numbers"], i, wanted[0], [v.aval.shape for v in eqn.invars])
+        else:
+            mask = np.ones(shape, bool)
+        needed[operand] = needed[operand] | mask if operand in needed else mask
+
+
+def _looked_up(numbers: Any, i: int, wanted: np.ndarray, shapes: list[tuple[int, ...]]) -> np.ndarray:
+    """The indices of a gather with which something wanted is looked up, or the rows in which it is."""
+    each = wanted.any(axis=tuple(numbers.offset_dims))
+    if i == 1 and each.shape == shapes[1][:-1]:
+        return np.broadcast_to(each[..., None], shapes[1])
+    rows, axes = numbers.start_indices_batching_dims, numbers.operand_batching_dims
+    if i == 0 and rows:
+        by_row = each.any(axis=tuple(axis for axis in range(each.ndim) if axis not in rows))
+        by_row = by_row.transpose([sorted(rows).index(axis) for axis in rows]).transpose(np.argsort(axes))
+        placed = [shapes[0][axis] if axis in axes else 1 for axis in range(len(shapes[0]))]
+        return np.broadcast_to(by_row.reshape(placed), shapes[0])
+    return np.ones(shapes[i], bool)
+
+
+def _moved_from(eqn: Any, wanted: list[np.ndarray]) -> list[np.ndarray]:
+    """For each operand of a movement the elements that arrive at a wanted place."""
+    shapes = [np.shape(v.val) if isinstance(v, Literal) else v.aval.shape for v in eqn.invars]
+    starts = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)])
+    numbers = [np.arange(a, b).reshape(shape) for a, b, shape in zip(starts, starts[1:], shapes, strict=False)]
+    arrived = MOVEMENTS[eqn.primitive.name](*numbers, **eqn.params)
+    found = np.zeros(starts[-1], bool)
+    for piece, mask in zip(arrived if eqn.primitive.multiple_results else (arrived,), wanted, strict=True):
+        found[np.asarray(piece)[np.broadcast_to(mask, np.shape(piece))]] = True
+    return [found[number] for number in numbers]
 
 
 def _meet(eqn: Any, number: int, env: Env, members: Members, roles: Roles) -> bool:
@@ -183,9 +236,21 @@ def evaluate_versions(
             results = [run_equation(eqn, merged)]
         else:
             count = max((len(versions) for versions in operands), default=1)
-            results = [run_equation(eqn, [v[r % len(v)] for v in operands]) for r in range(count)]
+            results = [_run(eqn, [v[r % len(v)] for v in operands], roles) for r in range(count)]
         env.update(zip(eqn.outvars, zip(*results, strict=True), strict=True))
     return env
+
+
+def _run(eqn: Any, operands: list[Spread], roles: Roles) -> list[Spread]:
+    """Run an equation; of a concatenation, only the operand that is needed, if it is one and does not vary."""
+    if eqn.primitive.name == "concatenate" and eqn.outvars[0] in roles.needed:
+        axis, (out,) = int(eqn.params["dimension"]), eqn.outvars
+        rows = roles.needed[out].any(axis=tuple(i for i in range(len(out.aval.shape)) if i != axis))
+        ends = np.cumsum([operand.shape[axis] for operand in operands])
+        used = [o for o, end in zip(operands, ends, strict=True) if rows[end - o.shape[axis] : end].any()]
+        if len(used) == 1 and used[0].content.shape[axis] == 1:
+            return [Spread(used[0].content, out.aval.shape)]
+    return run_equation(eqn, operands)
 
 
 def _merge(versions: tuple[Spread, ...], roles: np.ndarray) -> Spread:

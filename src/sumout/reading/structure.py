@@ -69,7 +69,7 @@ class Structure:
         """
         closed = self._factorisation.closed
         env = Reader(self._scopes).run(closed.jaxpr, closed.consts, _operands(self.program))
-        roles = assign_roles(closed, env, Members(self._scopes, is_set, size), size)
+        roles = assign_roles(closed, env, Members(self._scopes, is_set, size), size, self._factorisation.leaves)
         works = [self._factorisation.has_met(leaf, roles) for leaf in self._factorisation.leaves]
         return roles, np.array(works, bool)
 
