@@ -242,7 +242,7 @@ def check_values(structure, x, seed=0):
 
     def total(x, z):
         factors, rest = structure._evaluate(x, {"z": z}, program.data)
-        return sum(factor.sum() for factor in factors) + rest
+        return sum(factor.full.sum() for factor in factors) + rest
 
     def gradients(fn):
         return jax.jit(lambda x: lax.map(lambda z: jax.grad(fn)(x, z), chosen))(x)

@@ -11,8 +11,6 @@ far out as draws do, each where its own climb came in: chains remain over-disper
 """
 
 import math
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +21,6 @@ from jaxtyping import Array
 from sumout.errors import StartError
 from sumout.gradient import Target
 from sumout.program import Data, Nuisance, Program
-from sumout.reading.structure import QUICK_COMPILE
 from sumout.supports import Count, Finite, Implicit
 
 TRIES = 8
@@ -31,18 +28,6 @@ SETTLING_SWEEPS = 10
 CLIMBING_STEPS = 100
 CLIMBING_RATE = 0.5  # at first, then less and less; Adam moves each coordinate by about as much in a step
 HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, as in Stan and NumPyro
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "log_density", "gradient", "memory"], meta_fields=[])
-@dataclass(frozen=True)
-class _Climber:
-    """A point on a climb; where it is not sound the log density is −inf and the gradient zero."""
-
-    x: Array
-    z: Nuisance
-    log_density: Array
-    gradient: Array
-    memory: Any  # Adam's
 
 
 def draw_x(key: Array, program: Program) -> Array:
@@ -74,56 +59,58 @@ def _draw_site(key, site, data):
 def find_starts(program: Program, target: Target, key: Array, num_chains: int) -> tuple[Array, Nuisance]:
     """For each chain a point `(x, z)` of finite density and gradient, with a leading axis of chains."""
 
-    @partial(jax.jit, compiler_options=QUICK_COMPILE)
-    def climb(keys: Array, data: Data, enough: Array) -> _Climber:
-        return jax.vmap(partial(_climb, program, target), in_axes=(0, None, 0))(keys, data, enough)
+    @jax.jit
+    def start(keys: Array, data: Data) -> tuple[Array, Nuisance, Array]:
+        return jax.lax.map(lambda key: _best_of_several(program, target, key, data), keys)
 
-    chains = []
-    for c in range(num_chains):
-        keys = jax.random.split(jax.random.fold_in(key, c), TRIES)
-        tops = climb(keys, program.data, jnp.full(TRIES, jnp.inf)).log_density
-        best = int(jnp.argmax(tops))
-        # The same climbs again, the best one stopped on its way and the others at once.
-        enough = jnp.full(TRIES, -jnp.inf).at[best].set(tops[best] - program.num_x)
-        found = climb(jnp.copy(keys), program.data, enough)
-        chains.append(jax.tree.map(lambda a, best=best: a[best], (found.x, found.z, found.log_density)))
-    x, z, log_density = jax.tree.map(lambda *rows: jnp.stack(rows), *chains)
-    if not np.isfinite(np.asarray(log_density)).all():
-        lost = int(np.flatnonzero(~np.isfinite(np.asarray(log_density)))[0])
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
+    x, z, is_sound = start(keys, program.data)
+    if not np.asarray(is_sound).all():
+        lost = int(np.flatnonzero(~np.asarray(is_sound))[0])
         raise StartError(_describe_failure(program, target, x[lost], jax.tree.map(lambda a: a[lost], z)))
     return x, z
 
 
-def _climb(program: Program, target: Target, key: Array, data: Data, enough: Array | float) -> _Climber:
-    """From a random point up, until the log density is `enough` or the steps are used up."""
+def _best_of_several(program: Program, target: Target, key: Array, data: Data) -> tuple[Array, Nuisance, Array]:
+    """A point on the best of several climbs, and whether its density and gradient are finite."""
+    key_climb, key_settle = jax.random.split(key)
+    keys = jax.random.split(key_climb, TRIES)
+    paths, z, log_densities = jax.vmap(lambda key: _climb(program, target, key, data))(keys)
+    best = jnp.argmax(log_densities[:, -1])
+    on_the_way = jnp.argmax(log_densities[best] >= log_densities[best, -1] - program.num_x)
+    x = paths[best, on_the_way]
+    z = _settle(target, key_settle, x, jax.tree.map(lambda a: a[best], z), data)
+    log_density, gradient = jax.value_and_grad(target.log_density)(x, z, data)
+    return x, z, jnp.isfinite(log_density) & jnp.all(jnp.isfinite(gradient))
+
+
+def _climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Array, Nuisance, Array]:
+    """From a random point up: x at every step, the last z, and the log density at every step, −∞ where not sound."""
     import optax  # takes a tenth of a second to import
 
     adam = optax.adam(optax.cosine_decay_schedule(CLIMBING_RATE, CLIMBING_STEPS))
     key_x, key_z, key_settle, key_climb = jax.random.split(key, 4)
 
-    def arrive(x: Array, z: Nuisance, memory: Any) -> _Climber:
+    def step(carry: tuple[Array, Nuisance, Any], i: Array) -> tuple[tuple[Array, Nuisance, Any], tuple[Array, Array]]:
+        x, z, memory = carry
         log_density, gradient = jax.value_and_grad(target.log_density)(x, z, data)
-        sound = jnp.isfinite(log_density) & jnp.all(jnp.isfinite(gradient))
-        return _Climber(x, z, jnp.where(sound, log_density, -jnp.inf), jnp.where(sound, gradient, 0), memory)
-
-    def step(numbered: tuple[Array, _Climber]) -> tuple[Array, _Climber]:
-        i, old = numbered
-        uphill, memory = adam.update(-old.gradient, old.memory)
-        x = jnp.asarray(optax.apply_updates(old.x, uphill))
-        new = arrive(x, target.move(jax.random.fold_in(key_climb, i), x, old.z, data), memory)
-        stay = jnp.isfinite(old.log_density) & ~jnp.isfinite(new.log_density)
-        return i + 1, jax.tree.map(lambda a, b: jnp.where(stay, a, b), old, new)
-
-    def is_climbing(numbered: tuple[Array, _Climber]) -> Array:
-        i, climber = numbered
-        return (i < CLIMBING_STEPS) & (climber.log_density < enough)
-
-    def settle(i: Array, z: Nuisance) -> Nuisance:
-        return target.move(jax.random.fold_in(key_settle, i), x, z, data)
+        is_sound = jnp.isfinite(log_density) & jnp.all(jnp.isfinite(gradient))
+        uphill, moved_on = adam.update(jnp.where(is_sound, -gradient, 0.0), memory)
+        new = jnp.asarray(optax.apply_updates(x, uphill))
+        z = target.move(jax.random.fold_in(key_climb, i), new, z, data)
+        return (new, z, moved_on), (x, jnp.where(is_sound, log_density, -jnp.inf))
 
     x = draw_x(key_x, program)
-    z = jax.lax.fori_loop(0, SETTLING_SWEEPS, settle, draw_z(key_z, program, data))
-    return jax.lax.while_loop(is_climbing, step, (jnp.zeros((), int), arrive(x, z, adam.init(x))))[1]
+    z = _settle(target, key_settle, x, draw_z(key_z, program, data), data)
+    (_, z, _), (path, log_densities) = jax.lax.scan(step, (x, z, adam.init(x)), jnp.arange(CLIMBING_STEPS))
+    # A step into the void is taken back: the highest point so far stands for it.
+    highest = jax.lax.cummax(log_densities)
+    return path, z, highest
+
+
+def _settle(target: Target, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
+    """Z after some sweeps at x."""
+    return jax.lax.fori_loop(0, SETTLING_SWEEPS, lambda i, z: target.move(jax.random.fold_in(key, i), x, z, data), z)
 
 
 def _describe_failure(program: Program, target: Target, x: Array, z: Nuisance) -> str:
