@@ -6,11 +6,12 @@ Blocks of one kind that are many (a complete graph has as many colours as sites)
 not grow with them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 
 from sumout.errors import OptionError
@@ -85,10 +86,11 @@ class Plan:
             return STAY
         return Sweep(self.moves if self.summation is None else (self.summation, *self.moves))
 
-    def log_density(self, x: Any, z: Nuisance, data: Data) -> Any:
+    @cached_property
+    def log_density(self) -> Callable[[Any, Nuisance, Data], Any]:
         """Log p(x, z, y) with the summed sites summed out."""
-        part = self.structure.program if self.summation is None else self.summation
-        return part.log_density(x, z, data)
+        # Jitted, so that it is traced once however often other compiled code calls it.
+        return self.structure.program.log_density if self.summation is None else jax.jit(self.summation.log_density)
 
 
 def make_plan(structure: Structure, wishes: Mapping[str, str] | None = None) -> Plan:

@@ -41,19 +41,28 @@ def test_public_estimator_averages_and_reports_noise():
     weights = jax.nn.softmax(log_joint(program, states)(x))
     gradients = jax.jit(jax.vmap(lambda z: jax.grad(program.log_density)(x, z, program.data)))(states)
     variance = weights @ (gradients - exact) ** 2
-    many = jax.jit(sumout.gradient_estimator(program, num_samples=4000))
+    many = jax.jit(sumout.gradient_estimator(program, num_samples=4000, plan={"coin": "draw"}))
     gradient, _ = many(jax.random.key(0), x, z)
     assert np.abs(gradient - exact).max() < 6 * np.sqrt(variance.max() / 4000)
     from sumout.plan import make_plan
 
-    target = Target(program.log_density, make_plan(sumout.read(program)).sweep)
+    target = Target(program.log_density, make_plan(sumout.read(program), {"coin": "gibbs"}).sweep)
     estimate = jax.jit(lambda key: estimate_gradient(target, 4000, key, x, z, program.data))(jax.random.key(1))
     np.testing.assert_allclose(estimate.noise * 4000, variance, rtol=0.15)
 
 
+def test_public_estimator_is_exact_where_z_is_summed_out():
+    program = ENUMERABLE["ladder"]()
+    states, x = joint_states(program), random_x(program)
+    z = jax.tree.map(lambda a: a[0], states)
+    gradient, _ = jax.jit(sumout.gradient_estimator(program))(jax.random.key(0), x, z)
+    np.testing.assert_allclose(gradient, jax.grad(log_marginal(program, states))(x), rtol=1e-8)
+
+
 def test_public_estimator_can_be_vmapped():
     program = ENUMERABLE["mixture"]()
-    estimator = jax.jit(jax.vmap(sumout.gradient_estimator(program), in_axes=(0, 0, None)))
+    estimator = sumout.gradient_estimator(program, plan={"z": "draw"})
+    estimator = jax.jit(jax.vmap(estimator, in_axes=(0, 0, None)))
     z = {name: jnp.zeros(site.shape, site.dtype) for name, site in program.z.items()}
     gradient, drawn = estimator(jax.random.split(jax.random.key(0), 3), jnp.zeros((3, program.num_x)), z)
     assert gradient.shape == (3, program.num_x)

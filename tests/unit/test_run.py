@@ -11,7 +11,7 @@ import sumout
 
 from programs import ENUMERABLE
 
-KERNELS = [sumout.HMC(), sumout.SGHMC(step_size=0.05), sumout.SGHMC(num_samples=3, noise=0.0)]
+KERNELS = [sumout.NUTS(), sumout.HMC(), sumout.SGHMC(step_size=0.05), sumout.SGHMC(num_samples=3, noise=0.0)]
 
 
 def same(one, other):
@@ -89,7 +89,9 @@ def test_summary_shows_x_and_warns_about_divergence():
 
 def test_sghmc_says_when_the_noise_is_too_large():
     program = ENUMERABLE["survey"](60)
-    result = sumout.sample(program, sumout.SGHMC(step_size=0.8, friction=0.05), draws=50, tune=100, chains=2)
+    result = sumout.sample(
+        program, sumout.SGHMC(step_size=0.8, friction=0.05), draws=50, tune=100, chains=2, plan={"coin": "draw"}
+    )
     assert bool(result.sample_stats["is_noise_too_large"].any())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

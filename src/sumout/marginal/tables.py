@@ -134,9 +134,10 @@ class _Filling:
 
     def _one_for_all(self, owners: np.ndarray) -> np.ndarray:
         """Cells that have the piece, `(columns, levels)`; or `(columns, 1)` if all of a column are alike."""
-        matters = (self.group.sites >= 0).T
+        matters: Any = (self.group.sites >= 0).T
         matters[:, -1] = False  # roots have no separator
-        some, every = (owners & matters).any(axis=1), (owners | ~matters).all(axis=1)
+        some: Any = (owners & matters).any(axis=1)
+        every: Any = (owners | ~matters).all(axis=1)
         return some[:, None] if (some == every)[matters.any(axis=1)].all() else owners
 
     def tables(self) -> Tables:

@@ -118,7 +118,7 @@ def _need(eqn: Any, env: Env, needed: dict[Var, np.ndarray]) -> None:
 
 def _looked_up(numbers: Any, i: int, wanted: np.ndarray, shapes: list[tuple[int, ...]]) -> np.ndarray:
     """The indices of a gather with which something wanted is looked up, or the rows in which it is."""
-    each = wanted.any(axis=tuple(numbers.offset_dims))
+    each: Any = wanted.any(axis=tuple(numbers.offset_dims))
     if i == 1 and each.shape == shapes[1][:-1]:
         return np.broadcast_to(each[..., None], shapes[1])
     rows, axes = numbers.start_indices_batching_dims, numbers.operand_batching_dims
@@ -245,7 +245,7 @@ def _run(eqn: Any, operands: list[Spread], roles: Roles) -> list[Spread]:
     """Run an equation; of a concatenation, only the operand that is needed, if it is one and does not vary."""
     if eqn.primitive.name == "concatenate" and eqn.outvars[0] in roles.needed:
         axis, (out,) = int(eqn.params["dimension"]), eqn.outvars
-        rows = roles.needed[out].any(axis=tuple(i for i in range(len(out.aval.shape)) if i != axis))
+        rows: Any = roles.needed[out].any(axis=tuple(i for i in range(len(out.aval.shape)) if i != axis))
         ends = np.cumsum([operand.shape[axis] for operand in operands])
         used = [o for o, end in zip(operands, ends, strict=True) if rows[end - o.shape[axis] : end].any()]
         if len(used) == 1 and used[0].content.shape[axis] == 1:

@@ -11,6 +11,7 @@ far out as draws do, each where its own climb came in: chains remain over-disper
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,12 +22,14 @@ from jaxtyping import Array
 from sumout.errors import StartError
 from sumout.gradient import Target
 from sumout.program import Data, Nuisance, Program
+from sumout.reading.structure import QUICK_COMPILE
 from sumout.supports import Count, Finite, Implicit
 
 TRIES = 8
 SETTLING_SWEEPS = 10
 CLIMBING_STEPS = 100
 CLIMBING_RATE = 0.5  # at first, then less and less; Adam moves each coordinate by about as much in a step
+FEW_SITES = 200  # with no more of them, compiling well would take longer than climbing slowly
 HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, as in Stan and NumPyro
 
 
@@ -59,7 +62,7 @@ def _draw_site(key, site, data):
 def find_starts(program: Program, target: Target, key: Array, num_chains: int) -> tuple[Array, Nuisance]:
     """For each chain a point `(x, z)` of finite density and gradient, with a leading axis of chains."""
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=QUICK_COMPILE if program.num_z <= FEW_SITES else None)
     def start(keys: Array, data: Data) -> tuple[Array, Nuisance, Array]:
         return jax.lax.map(lambda key: _best_of_several(program, target, key, data), keys)
 
@@ -72,7 +75,7 @@ def find_starts(program: Program, target: Target, key: Array, num_chains: int) -
 
 
 def _best_of_several(program: Program, target: Target, key: Array, data: Data) -> tuple[Array, Nuisance, Array]:
-    """A point on the best of several climbs, and whether its density and gradient are finite."""
+    """A point on the best of several climbs, and whether its density and gradient were found to be finite."""
     key_climb, key_settle = jax.random.split(key)
     keys = jax.random.split(key_climb, TRIES)
     paths, z, log_densities = jax.vmap(lambda key: _climb(program, target, key, data))(keys)
@@ -80,8 +83,7 @@ def _best_of_several(program: Program, target: Target, key: Array, data: Data) -
     on_the_way = jnp.argmax(log_densities[best] >= log_densities[best, -1] - program.num_x)
     x = paths[best, on_the_way]
     z = _settle(target, key_settle, x, jax.tree.map(lambda a: a[best], z), data)
-    log_density, gradient = jax.value_and_grad(target.log_density)(x, z, data)
-    return x, z, jnp.isfinite(log_density) & jnp.all(jnp.isfinite(gradient))
+    return x, z, jnp.isfinite(log_densities[best, on_the_way])
 
 
 def _climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Array, Nuisance, Array]:
