@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+BENCH_READY := .venv/.ready-bench
 
 # pyright comes whole from pip; it need not look for newer versions of itself.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
@@ -18,8 +19,9 @@ test: $(READY)
 	$(BIN)/pyright
 	$(BIN)/pytest -n 2
 
-bench: $(READY)
+bench: $(BENCH_READY)
 	$(BIN)/python benchmarks/gibbs_sweep.py
+	$(BIN)/python benchmarks/marginal.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -31,4 +33,8 @@ clean:
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -c constraints.txt -e ".[test]"
+	touch $@
+
+$(BENCH_READY): $(READY)
+	$(BIN)/python -m pip install -c constraints.txt -e ".[bench]"
 	touch $@

@@ -125,6 +125,12 @@ OPTIONS = [
     (lambda: sumout.SGHMC(noise=-1), "noise=-1"),
     (lambda: sumout.SGHMC(num_samples=0), "num_samples=0"),
     (lambda: sumout.HMC(num_leapfrog=0), "num_leapfrog=0"),
+    (lambda: sumout.HMC(jitter=1.0), "jitter=1.0"),
+    (lambda: sumout.HMC(step_size=0.0), "HMC: step_size=0.0"),
+    (lambda: sumout.NUTS(step_size=-1.0), "NUTS: step_size=-1.0"),
+    (lambda: sumout.NUTS(target_acceptance=1), "NUTS: target_acceptance=1"),
+    (lambda: sumout.NUTS(max_depth=0), "max_depth=0"),
+    (lambda: sumout.NUTS(max_depth=2.5), "max_depth=2.5"),
     (lambda: sumout.gradient_estimator(program(), num_samples=0), "num_samples=0"),
     (lambda: sumout.summary(sumout.sample(program(), draws=5, tune=5), var_names=["b"]), "no variable 'b'"),
 ]

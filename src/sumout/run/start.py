@@ -27,8 +27,8 @@ from sumout.supports import Count, Finite, Implicit
 
 TRIES = 8
 SETTLING_SWEEPS = 10
-CLIMBING_STEPS = 100
-CLIMBING_RATE = 0.5  # at first, then less and less; Adam moves each coordinate by about as much in a step
+CLIMBING_STEPS = 200
+CLIMBING_RATE = 0.5  # half-way, less before and after; Adam moves each coordinate by about as much in a step
 FEW_SITES = 200  # with no more of them, compiling well would take longer than climbing slowly
 HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, as in Stan and NumPyro
 
@@ -90,7 +90,8 @@ def _climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Ar
     """From a random point up: x at every step, the last z, and the log density at every step, −∞ where not sound."""
     import optax  # takes a tenth of a second to import
 
-    adam = optax.adam(optax.cosine_decay_schedule(CLIMBING_RATE, CLIMBING_STEPS))
+    # Slow at first: large steps would empty one component of a mixture before it has found its place.
+    adam = optax.adam(optax.warmup_cosine_decay_schedule(0.0, CLIMBING_RATE, CLIMBING_STEPS // 2, CLIMBING_STEPS))
     key_x, key_z, key_settle, key_climb = jax.random.split(key, 4)
 
     def step(carry: tuple[Array, Nuisance, Any], i: Array) -> tuple[tuple[Array, Nuisance, Any], tuple[Array, Array]]:

@@ -1,0 +1,85 @@
+"""Starts: sound, in the best hill that was found, and apart from each other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sumout
+from sumout.gradient import Target, make_target
+from sumout.nuisance.sweep import STAY
+from sumout.plan import make_plan
+from sumout.run.start import find_starts
+
+from programs import ENUMERABLE, REAL
+
+
+def with_x(num_x):
+    """A program with so many coordinates; its own density is not looked at."""
+    return sumout.density(
+        lambda x, z, data: -0.5 * sum(v**2 for v in x.values()) + z["z"],
+        x={f"x{i}": REAL for i in range(num_x)},
+        z={"z": sumout.finite(2)},
+    )
+
+
+def starts_of(log_density, num_x, num_chains=16):
+    target = Target(lambda x, z, data: log_density(x), STAY)
+    x, _ = find_starts(with_x(num_x), target, jax.random.key(0), num_chains)
+    return np.asarray(x), np.asarray(jax.vmap(log_density)(x))
+
+
+def test_a_minor_mode_near_by_does_not_trap_a_chain():
+    def two_hills(x):  # nearly all mass is on the hill that starts in (−2, 2) are far from
+        return jnp.logaddexp(-0.5 * (x[0] + 1) ** 2, 8.0 - 0.5 * (x[0] - 6) ** 2 / 4)
+
+    x, _ = starts_of(two_hills, 1)
+    assert (x > 2.5).all()
+
+
+def test_starts_are_spread_like_draws_or_wider():
+    scales = jnp.array([0.1, 0.3, 1.0, 3.0])
+    x, log_density = starts_of(lambda x: -0.5 * ((x / scales) ** 2).sum(), 4, num_chains=64)
+    assert log_density.min() > -5  # within num_x of the top, where the climb has come to a stop
+    spread = (x / np.asarray(scales)).std(axis=0)
+    assert spread.max() > 1
+    assert len(np.unique(x.round(6), axis=0)) == 64
+
+
+def test_a_climb_does_not_end_in_the_void():
+    def fenced(x):  # rises towards a fence behind which nothing is finite
+        return jnp.where(x[0] < 3, 2.0 * x[0], jnp.nan) - 0.5 * x[1] ** 2
+
+    x, log_density = starts_of(fenced, 2)
+    assert np.isfinite(log_density).all()
+    assert (x[:, 0] < 3).all()
+
+
+@pytest.mark.parametrize("how", ["sum", "gibbs"])
+def test_starts_do_not_depend_on_the_number_of_chains(how):
+    program = ENUMERABLE["mixture"]()
+    target = make_target(make_plan(sumout.read(program), {"z": how}))
+    few, few_z = find_starts(program, target, jax.random.key(1), 2)
+    with jax.debug_key_reuse(False):  # watched above
+        many, many_z = find_starts(program, target, jax.random.key(1), 5)
+    np.testing.assert_array_equal(few, many[:2])
+    np.testing.assert_array_equal(few_z["z"], many_z["z"][:2])
+    assert few_z["z"].dtype == program.z["z"].dtype
+    density = jax.vmap(jax.value_and_grad(target.log_density), in_axes=(0, 0, None))
+    assert all(np.isfinite(a).all() for a in density(many, many_z, program.data))
+
+
+def test_mixtures_far_apart_are_found():
+    """Two clusters at ±20 with weights 0.2 and 0.8; of single tries, most settle the wrong way round."""
+
+    def mixture(x, z, y):
+        prior = -0.5 * (x["mu"] ** 2).sum() / 400
+        weight = jnp.log(jnp.where(z["z"], 0.2, 0.8)).sum()
+        return prior + weight - 0.5 * ((y - x["mu"][z["z"]]) ** 2).sum()
+
+    rng = np.random.default_rng(0)
+    y = rng.normal(np.repeat([-20.0, 20.0], [20, 80]), 1.0)
+    program = sumout.density(mixture, x={"mu": (REAL[0], (2,))}, z={"z": sumout.finite(2, shape=100)}, data=y)
+    target = make_target(make_plan(sumout.read(program)))
+    x, _ = find_starts(program, target, jax.random.key(0), 16)
+    assert (x[:, 0] > x[:, 1]).mean() > 0.8  # the heavier component at the heavier cluster

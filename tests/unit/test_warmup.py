@@ -1,0 +1,78 @@
+"""Warm-up: the acceptance aimed at is the acceptance got, and scales are learnt, on Gaussians whose answer is known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sumout
+from sumout.adapt.warmup import LEAST_WINDOW, Tuning
+from sumout.gradient import Target
+from sumout.nuisance.sweep import STAY
+from sumout.run.loop import run_chains
+
+SCALES = np.logspace(-2, 2, 6)
+
+
+def run(kernel, log_density, num_x, **options):
+    """Draws from a density of x alone."""
+    target = Target(lambda x, z, data: log_density(x), STAY)
+    x = jax.random.uniform(jax.random.key(3), (4, num_x), minval=-2, maxval=2)
+    return run_chains(kernel.bind(target), jax.random.key(0), x, {}, {}, steps=1, **options)
+
+
+def gaussian(x):
+    return -0.5 * ((x / SCALES) ** 2).sum()
+
+
+@pytest.mark.parametrize("tune", [200, 1000])
+@pytest.mark.parametrize("target", [0.7, 0.9])
+@pytest.mark.parametrize("kernel", [sumout.NUTS, sumout.HMC])
+def test_acceptance_is_what_was_aimed_at(kernel, target, tune):
+    record, _ = run(kernel(target_acceptance=target), lambda x: -0.5 * x @ x, 5, draws=400, tune=tune)
+    assert abs(record.info.acceptance_rate.mean() - target) < 0.07
+
+
+@pytest.mark.parametrize("kernel", [sumout.NUTS(), sumout.HMC()], ids=repr)
+def test_scales_are_learnt_and_draws_are_right(kernel):
+    record, states = run(kernel, gaussian, len(SCALES), draws=1000, tune=1000)
+    np.testing.assert_allclose(states.tuning.scale / SCALES, 1.0, atol=0.35)
+    # 4,000 draws, at least 1,000 of them effective: 6 standard errors.
+    np.testing.assert_allclose(record.x.mean(axis=(0, 1)) / SCALES, 0.0, atol=6 / np.sqrt(1000))
+    np.testing.assert_allclose(record.x.std(axis=(0, 1)) / SCALES, 1.0, atol=6 / np.sqrt(2 * 1000))
+
+
+@pytest.mark.parametrize("kernel", [sumout.NUTS(), sumout.HMC(), sumout.NUTS(step_size=0.5)], ids=repr)
+@pytest.mark.parametrize("tune", [0, 1, 7])
+def test_a_warm_up_too_short_to_learn_from_does_no_harm(kernel, tune):
+    record, states = run(kernel, lambda x: -0.5 * x @ x, 2, draws=50, tune=tune)
+    assert np.isfinite(record.x).all()
+    np.testing.assert_array_equal(states.tuning.scale, 1.0)
+    if kernel.step_size:
+        np.testing.assert_allclose(record.info.step_size, kernel.step_size)
+
+
+def test_windows_close_only_with_enough_draws():
+    length = jnp.array(100)
+
+    def update(tuning, t):
+        x = jax.random.normal(jax.random.fold_in(jax.random.key(0), t), (1,))
+        tuning = tuning.update(x, jnp.array(0.8), 0.8, t, length)
+        return tuning, (tuning.window.count, tuning.scale[0])
+
+    _, (counts, scales) = jax.lax.scan(update, Tuning.start(jnp.zeros(1), 0.1), jnp.arange(100))
+    closed = np.flatnonzero(np.diff(np.asarray(scales)) != 0)
+    assert len(closed) >= 2
+    assert np.asarray(counts)[closed].min() >= LEAST_WINDOW - 1
+
+
+def test_nuts_reports_its_trajectories():
+    record, _ = run(sumout.NUTS(max_depth=3), lambda x: -0.5 * x @ x, 2, draws=50, tune=50)
+    info = record.info
+    assert np.issubdtype(info.n_steps.dtype, np.integer)
+    assert info.tree_depth.max() <= 3
+    assert (info.n_steps < 2 ** (info.tree_depth + 1)).all()
+    assert (info.energy >= -info.log_density).all()
+    assert not info.diverging.any()
+    assert sumout.NUTS().steps_per_draw(50) == 1
+    assert sumout.HMC(num_leapfrog=10).steps_per_draw(50) == 5
