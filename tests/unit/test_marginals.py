@@ -63,7 +63,8 @@ def test_marginals_are_averages_of_exact_conditionals():
     mode = {name: found[f"{name}_mode"].values for name in states}
     flat, numbers = state_numbers(states)
     chosen = numbers[np.concatenate([mode[name].ravel().astype(float) for name in states]).tobytes()]
-    assert exact[chosen] == pytest.approx(exact.max())
+    candidates = np.unique(density.argmax(axis=1))  # the most probable given each draw
+    assert exact[chosen] == pytest.approx(exact[candidates].max())
     assert len(flat) == len(exact)
 
 

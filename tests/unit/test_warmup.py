@@ -25,12 +25,12 @@ def gaussian(x):
     return -0.5 * ((x / SCALES) ** 2).sum()
 
 
-@pytest.mark.parametrize("tune", [200, 1000])
-@pytest.mark.parametrize("target", [0.7, 0.9])
+# After a warm-up of 200 the last 20 steps of four chains settle the step size: an error of about 0.035.
+@pytest.mark.parametrize(("target", "tune", "error"), [(0.7, 1000, 0.06), (0.9, 1000, 0.06), (0.8, 200, 0.1)])
 @pytest.mark.parametrize("kernel", [sumout.NUTS, sumout.HMC])
-def test_acceptance_is_what_was_aimed_at(kernel, target, tune):
+def test_acceptance_is_what_was_aimed_at(kernel, target, tune, error):
     record, _ = run(kernel(target_acceptance=target), lambda x: -0.5 * x @ x, 5, draws=400, tune=tune)
-    assert abs(record.info.acceptance_rate.mean() - target) < 0.07
+    assert abs(record.info.acceptance_rate.mean() - target) < error
 
 
 @pytest.mark.parametrize("kernel", [sumout.NUTS(), sumout.HMC()], ids=repr)
@@ -42,8 +42,8 @@ def test_scales_are_learnt_and_draws_are_right(kernel):
     np.testing.assert_allclose(record.x.std(axis=(0, 1)) / SCALES, 1.0, atol=6 / np.sqrt(2 * 1000))
 
 
-@pytest.mark.parametrize("kernel", [sumout.NUTS(), sumout.HMC(), sumout.NUTS(step_size=0.5)], ids=repr)
-@pytest.mark.parametrize("tune", [0, 1, 7])
+@pytest.mark.parametrize("kernel", [sumout.NUTS(), sumout.HMC(), sumout.HMC(step_size=0.5)], ids=repr)
+@pytest.mark.parametrize("tune", [0, 7])
 def test_a_warm_up_too_short_to_learn_from_does_no_harm(kernel, tune):
     record, states = run(kernel, lambda x: -0.5 * x @ x, 2, draws=50, tune=tune)
     assert np.isfinite(record.x).all()
