@@ -46,7 +46,7 @@ def test_marginal_and_its_gradient(name):
     check_marginal(program, sum_all(program))
 
 
-@pytest.mark.parametrize("name", ["unequal_paths", "ladder", "factorial_hmm", "mixed_values", "second_order_chain"])
+@pytest.mark.parametrize("name", ["unequal_paths", "ladder", "second_order_chain"])
 def test_tables_by_colour_are_those_by_role(name, monkeypatch):
     program = ENUMERABLE[name]()
 
@@ -138,21 +138,16 @@ def check_frequencies(drawn, states, exact):
 
 
 def test_draws_of_a_long_chain():
-    """Pairs of neighbours in a chain of 200 (chi-square on each; fails by chance once in 1e6)."""
-    program = ENUMERABLE["loop_hmm"](8, 3)  # compiled for each step: short
-    long = chain(200, 3)
-    for made, length in ((program, 8), (long, 200)):
-        summation = sum_all(made)
-        x = random_x(made)
-        keys = jax.random.split(jax.random.key(2), 20_000)
-        draw = jax.jit(jax.vmap(lambda key, s=summation, m=made, x=x: s.draw(key, x, any_z(m), m.data)["state"]))
-        drawn = np.asarray(draw(keys))
-        table = np.exp(np.asarray(jax.jit(lambda s=summation, m=made, x=x: s.log_marginals(x, any_z(m), m.data))()))
-        for k in range(3):
-            frequency = (drawn == k).mean(axis=0)
-            spread = np.sqrt(table[:, k] * (1 - table[:, k]) / len(keys))
-            assert (np.abs(frequency - table[:, k]) < 6 * spread + 1e-4).all()
-        assert drawn.shape[1] == length
+    """Frequencies of the states of a chain of 200 (six standard errors each; fails by chance once in 1e6)."""
+    program = chain(200, 3)
+    summation, x, z = sum_all(program), random_x(program), any_z(program)
+    keys = jax.random.split(jax.random.key(2), 20_000)
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: summation.draw(key, x, z, program.data)["state"]))(keys))
+    table = np.exp(np.asarray(jax.jit(lambda: summation.log_marginals(x, z, program.data))()))
+    for k in range(3):
+        frequency = (drawn == k).mean(axis=0)
+        spread = np.sqrt(table[:, k] * (1 - table[:, k]) / len(keys))
+        assert (np.abs(frequency - table[:, k]) < 6 * spread + 1e-4).all()
 
 
 def chain(length, states):

@@ -168,8 +168,8 @@ STEP_SIZES = {"grid": 0.1, "count": 0.1, "implicit": 0.05}
 
 
 BY_KERNEL = {
-    "hmc": ["grid", "scan", "count", "implicit", "shifted"],
-    "sghmc": ["grid", "count", "implicit"],
+    "hmc": ["grid", "count", "implicit"],
+    "sghmc": ["grid", "count"],
     "default": ["scan", "mixed", "shifted"],
 }
 
