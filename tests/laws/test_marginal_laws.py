@@ -150,6 +150,17 @@ def test_draws_of_a_long_chain():
         assert (np.abs(frequency - table[:, k]) < 6 * spread + 1e-4).all()
 
 
+@pytest.mark.parametrize("what", ["log_density", "most_probable", "log_marginals"])
+def test_compiled_code_does_not_grow_with_a_chain(what):
+    def size(length):
+        program = chain(length, 2)
+        function = getattr(sum_all(program), what)
+        traced = jax.make_jaxpr(lambda x: function(x, any_z(program), program.data))(random_x(program))
+        return len(str(traced).splitlines())
+
+    assert size(60) == size(30)
+
+
 def chain(length, states):
     def chain(x, z, y):
         rows = jax.nn.log_softmax(x["logits"])

@@ -117,21 +117,31 @@ class Buckets:
     def log_marginals(self, tables: Tables) -> Float[Array, "L C K"]:
         """Log probabilities of the values of every cell."""
         filled = self._up(tables, log_sum_exp)[0]
-        num_levels, columns, _, joint = self.shape
-        above = jnp.where(jnp.arange(joint) == 0, 0.0, -jnp.inf)
-        separators = jnp.broadcast_to(above, (columns, joint))
-        found = []
-        for level in reversed(range(num_levels)):
-            message = log_sum_exp(filled[level])
-            conditional = filled[level] - jnp.where(jnp.isfinite(message), message, 0.0)[:, None]
+        _, columns, _, joint = self.shape
+
+        def believe(filled: Array, separators: Array) -> tuple[Array, Array]:
+            """Log probabilities of the entries of each table, and of the values of each cell."""
+            message = log_sum_exp(filled)
+            conditional = filled - jnp.where(jnp.isfinite(message), message, 0.0)[:, None]
             belief = conditional + separators[:, None]
-            found.append(_log_sum_last(belief))
-            if level:
-                flat = belief.reshape(columns, -1)[jnp.minimum(self.parents[level - 1], columns - 1)]
-                where = self.index[level - 1] if self.index is not None else self._plain_index
-                is_mine = jnp.asarray(where)[..., None, :] == jnp.arange(joint)[:, None]
-                separators = _log_sum_last(jnp.where(is_mine, flat[:, None, :], -jnp.inf))
-        return jnp.stack(found[::-1])
+            return belief, _log_sum_last(belief)
+
+        def one(above: Array, level: tuple) -> tuple[Array, Array]:
+            filled, parents, index = level
+            given = above[jnp.minimum(parents, columns - 1)]
+            if index is None:
+                return believe(filled, _log_sum_last(given))
+            by_entry = jax.vmap(partial(_log_sum_by, size=joint))
+            return believe(filled, by_entry(given.reshape(columns, -1), index))
+
+        nothing_above = jnp.broadcast_to(jnp.where(jnp.arange(joint) == 0, 0.0, -jnp.inf), (columns, joint))
+        above, roots = believe(filled[-1], nothing_above)
+        _, others = lax.scan(one, above, (filled[:-1], *self._links()), reverse=True)
+        return jnp.concatenate([others, roots[None]])
+
+    def _links(self) -> tuple[Array, Array | None]:
+        """For all levels but the roots' the parents and the index."""
+        return jnp.asarray(self.parents[:-1]), None if self.index is None else jnp.asarray(self.index[:-1])
 
     def _up(self, tables: Tables, sum_out: Reduce) -> tuple[Array, Array]:
         """B of all cells, and the sum of the roots' messages."""
@@ -183,7 +193,7 @@ class Buckets:
             choose: from log probabilities `(K, columns)`, up to a constant, and the hints of a level, to numbers.
             hints: `(levels, columns)`.
         """
-        num_levels, columns, _, joint = self.shape
+        _, columns, _, joint = self.shape
 
         def choose_at(filled: Array, separator: Array, hint: Array) -> tuple[Array, tuple[Array, Array]]:
             logits = jnp.take_along_axis(filled, separator[:, None, None], axis=2)[..., 0].T
@@ -192,23 +202,22 @@ class Buckets:
             return chosen * joint + separator, (chosen, log_probability)
 
         def one(entry: Array, level: tuple) -> tuple[Array, tuple[Array, Array]]:
-            filled, parents, index, hint = level
+            (filled, hint), (parents, index) = level
             above = entry[jnp.minimum(parents, columns - 1)]
             separator = above // joint if index is None else jnp.take_along_axis(index, above[:, None], axis=1)[:, 0]
             return choose_at(filled, separator, hint)
 
         entry, roots = choose_at(filled[-1], jnp.zeros(columns, int), hints[-1])
-        if num_levels == 1:
-            return roots[0][None], roots[1][None]
-        index = None if self.index is None else jnp.asarray(self.index[:-1])
-        _, others = lax.scan(one, entry, (filled[:-1], jnp.asarray(self.parents[:-1]), index, hints[:-1]), reverse=True)
+        _, others = lax.scan(one, entry, ((filled[:-1], hints[:-1]), self._links()), reverse=True)
         return jax.tree.map(lambda below, root: jnp.concatenate([below, root[None]]), others, roots)
-
-    @property
-    def _plain_index(self) -> np.ndarray:
-        """As `index`, for one cell of a tree."""
-        return np.repeat(np.arange(self.num_values), self.shape[3])[None]
 
 
 def _log_sum_last(terms: Array) -> Array:
     return log_sum_exp(terms[..., None]).squeeze(-1)
+
+
+def _log_sum_by(terms: Float[Array, " n"], owners: Int[Array, " n"], size: int) -> Float[Array, " size"]:
+    """log Σ exp of the terms of each owner."""
+    highest = jax.ops.segment_max(terms, owners, num_segments=size)
+    highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
+    return jnp.log(jax.ops.segment_sum(jnp.exp(terms - highest[owners]), owners, num_segments=size)) + highest
