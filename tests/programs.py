@@ -271,6 +271,19 @@ def mixed_values():
     return sumout.program(classes, np.array([0, 0, 1, 1]), np.array([0.1, 1.4, 2.0, 2.9]))
 
 
+def abundance():
+    """A count, which can only be drawn, and flags, which can be summed out given the count."""
+
+    def abundance(y):
+        p = numpyro.sample("p", dist.Beta(2, 2))
+        n = numpyro.sample("n", dist.Poisson(6.0))
+        with numpyro.plate("visits", len(y)):
+            fog = numpyro.sample("fog", dist.Bernoulli(0.3))
+            numpyro.sample("y", dist.Binomial(n, p * (1 - 0.5 * fog)), obs=y)
+
+    return sumout.program(abundance, np.array([3, 5, 2]))
+
+
 ENUMERABLE = {
     make.__name__: make
     for make in (

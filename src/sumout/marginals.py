@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.errors import OptionError
-from sumout.marginal.components import num_values
 from sumout.marginal.summation import Summation
 from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.sweep import Stack
+from sumout.nuisance.values import num_values
 from sumout.plan import Plan, make_plan
 from sumout.program import Data, Nuisance, Program
 from sumout.reading.structure import read

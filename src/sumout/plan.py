@@ -15,13 +15,13 @@ import jax
 import numpy as np
 
 from sumout.errors import OptionError
-from sumout.marginal.components import MOST_ENTRIES, Component, find_components, num_values
+from sumout.marginal.components import MOST_ENTRIES, Component, find_components
 from sumout.marginal.summation import Summation, build_summation
 from sumout.nuisance.block import Block, build_block, stack_blocks
 from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.metropolis import CountStep, FromSampler, Metropolis, UniformOther
 from sumout.nuisance.sweep import STAY, NuisanceMove, Stack, Sweep
-from sumout.nuisance.values import as_columns, value_rows
+from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, DiscreteSite, Nuisance
 from sumout.reading.structure import Structure
 from sumout.supports import Count, Finite, Implicit
@@ -144,8 +144,7 @@ def _choose(name: str, site: DiscreteSite, wish: str | None) -> tuple[str, str]:
     else:
         possible = {"sum": "", "joint": "", "gibbs": "", "metropolis": ""}
     if wish == "draw":
-        wish = next(method for method in ("joint", "metropolis", "prior") if method in possible)
-        wish = "metropolis" if next(iter(possible)) == "metropolis" else wish
+        wish = next(method for method in possible if method != "sum")
     if wish is None:
         return next(iter(possible.items()))
     if wish not in possible:

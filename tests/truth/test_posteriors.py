@@ -19,7 +19,7 @@ import sumout
 from sumout.studies.models import STUDIES
 
 from enumeration import joint_states, quadrature
-from programs import ENUMERABLE, REAL
+from programs import ENUMERABLE, REAL, abundance
 
 STAN = json.loads(files("sumout.studies").joinpath("data", "stan.json").read_text())
 
@@ -105,19 +105,6 @@ def counts():
     return sumout.program(abundance, np.array([3, 5, 2]))
 
 
-def counts_and_flags():
-    """A count, which is drawn, and flags, which by default are summed out given the count."""
-
-    def abundance(y):
-        p = numpyro.sample("p", dist.Beta(2, 2))
-        n = numpyro.sample("n", dist.Poisson(6.0))
-        with numpyro.plate("visits", len(y)):
-            fog = numpyro.sample("fog", dist.Bernoulli(0.3))
-            numpyro.sample("y", dist.Binomial(n, p * (1 - 0.5 * fog)), obs=y)
-
-    return sumout.program(abundance, np.array([3, 5, 2]))
-
-
 def implicit():
     """A nuisance of which only a sampler is known: the sum of two dice shifts what is observed."""
 
@@ -160,7 +147,7 @@ CASES = {
     "grid": (lambda: ENUMERABLE["grid"](2, 3), None, {"coupling": REAL}),
     "scan": (ENUMERABLE["scan_hmm"], None, {"stay": (constraints.unit_interval, ())}),
     "count": (counts, None, {"p": (constraints.unit_interval, ())}),
-    "mixed": (counts_and_flags, None, {"p": (constraints.unit_interval, ())}),
+    "mixed": (abundance, None, {"p": (constraints.unit_interval, ())}),
     "implicit": (implicit, implicit_truth, {"mu": REAL}),
     "shifted": (shifted, None, {"rate": (constraints.positive, ())}),
 }

@@ -1,28 +1,12 @@
 """The plan: what is summed, what is drawn, and why."""
 
-import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
 
 import sumout
 from sumout.errors import OptionError
 from sumout.plan import make_plan
 
-from programs import ENUMERABLE
-
-
-def abundance(length=3):
-    """A count, which can only be drawn, and flags, which can be summed out given the count."""
-
-    def abundance(y):
-        p = numpyro.sample("p", dist.Beta(2, 2))
-        n = numpyro.sample("n", dist.Poisson(6.0))
-        with numpyro.plate("visits", len(y)):
-            fog = numpyro.sample("fog", dist.Bernoulli(0.3))
-            numpyro.sample("y", dist.Binomial(n, p * (1 - 0.5 * fog)), obs=y)
-
-    return sumout.program(abundance, np.array([3, 5, 2, 4])[:length])
+from programs import ENUMERABLE, abundance
 
 
 def methods(program, wishes=None):

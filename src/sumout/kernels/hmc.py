@@ -16,24 +16,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
 from sumout.gradient import Target
-from sumout.kernels.kernel import Kernel
+from sumout.kernels.tuned import State, Tuned
 from sumout.program import Data, Nuisance
 
-FIRST_STEP_SIZE = 0.1
 DIVERGENCE = 1000.0  # energy error in nats
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "tuning"], meta_fields=[])
-@dataclass(frozen=True)
-class State:
-    """Position, nuisance, and what was tuned."""
-
-    x: Float[Array, " num_x"]
-    z: Nuisance
-    tuning: Tuning
 
 
 @partial(
@@ -52,7 +40,7 @@ class Info:
 
 
 @dataclass(frozen=True)
-class HMC(Kernel):
+class HMC(Tuned):
     """A move on z, then a trajectory of x given z.
 
     Attributes:
@@ -75,23 +63,16 @@ class HMC(Kernel):
     target_acceptance: float = 0.9
 
     def __post_init__(self):
-        if self.step_size is not None and not self.step_size > 0:
-            raise OptionError(f"HMC: step_size={self.step_size!r} must be positive, or None to tune it.")
+        super().__post_init__()
         if not isinstance(self.num_leapfrog, Integral) or self.num_leapfrog < 1:
             raise OptionError(f"HMC: num_leapfrog={self.num_leapfrog!r} must be a whole number of at least 1.")
         if not 0 <= self.jitter < 1:
             raise OptionError(f"HMC: jitter={self.jitter!r} must be at least 0 and below 1.")
-        if not 0 < self.target_acceptance < 1:
-            raise OptionError(f"HMC: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
 
     @property
     def gradients_per_step(self) -> int:
         """One for each leapfrog step."""
         return self.num_leapfrog
-
-    def init(self, x: Array, z: Nuisance) -> State:
-        """Untuned."""
-        return State(x, z, Tuning.start(x, self.step_size or FIRST_STEP_SIZE))
 
     def step(self, key: Array, state: State, data: Data) -> tuple[State, Info]:
         """One move on z, one trajectory."""
@@ -124,14 +105,6 @@ class HMC(Kernel):
 
         start = _Point(x, momentum, *value_and_grad(x, z, data))
         return start, jax.lax.fori_loop(0, self.num_leapfrog, leap, start)
-
-    def adapt(self, key: Array, state: State, info: Info, data: Data, t: Array, length: Array) -> State:
-        """Tune step size and scale, unless the user gave a step size."""
-        del key, data
-        if self.step_size is not None:
-            return state
-        tuning = state.tuning.update(state.x, info.acceptance_rate, self.target_acceptance, t, length)
-        return State(state.x, state.z, tuning)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["x", "momentum", "log_density", "gradient"], meta_fields=[])

@@ -14,23 +14,10 @@ from typing import Any
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
-from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
 from sumout.gradient import Target
-from sumout.kernels.kernel import Kernel
-from sumout.program import Data, Nuisance
-
-FIRST_STEP_SIZE = 0.1
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "tuning"], meta_fields=[])
-@dataclass(frozen=True)
-class State:
-    """Position, nuisance, and what was tuned."""
-
-    x: Float[Array, " num_x"]
-    z: Nuisance
-    tuning: Tuning
+from sumout.kernels.tuned import State, Tuned
+from sumout.program import Data
 
 
 @partial(
@@ -62,7 +49,7 @@ class Info:
 
 
 @dataclass(frozen=True)
-class NUTS(Kernel):
+class NUTS(Tuned):
     """A move on z, then a no-U-turn trajectory of x given z.
 
     Attributes:
@@ -82,10 +69,7 @@ class NUTS(Kernel):
     max_depth: int = 10
 
     def __post_init__(self):
-        if self.step_size is not None and not self.step_size > 0:
-            raise OptionError(f"NUTS: step_size={self.step_size!r} must be positive, or None to tune it.")
-        if not 0 < self.target_acceptance < 1:
-            raise OptionError(f"NUTS: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
+        super().__post_init__()
         if not isinstance(self.max_depth, Integral) or self.max_depth < 1:
             raise OptionError(f"NUTS: max_depth={self.max_depth!r} must be a whole number of at least 1.")
 
@@ -93,10 +77,6 @@ class NUTS(Kernel):
         """One: a trajectory is as long as it needs to be, whatever `steps` says."""
         del steps
         return 1
-
-    def init(self, x: Array, z: Nuisance) -> State:
-        """Untuned."""
-        return State(x, z, Tuning.start(x, self.step_size or FIRST_STEP_SIZE))
 
     def step(self, key: Array, state: State, data: Data) -> tuple[State, Info]:
         """One move on z, one trajectory."""
@@ -126,11 +106,3 @@ class NUTS(Kernel):
             told.energy,
         )
         return State(end.position, z, state.tuning), info
-
-    def adapt(self, key: Array, state: State, info: Info, data: Data, t: Array, length: Array) -> State:
-        """Tune step size and scale, unless the user gave a step size."""
-        del key, data
-        if self.step_size is not None:
-            return state
-        tuning = state.tuning.update(state.x, info.acceptance_rate, self.target_acceptance, t, length)
-        return State(state.x, state.z, tuning)

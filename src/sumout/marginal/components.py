@@ -16,9 +16,9 @@ from scipy.sparse.csgraph import connected_components
 
 from sumout.marginal.layout import Shape, lay_out
 from sumout.marginal.order import Order, find_order
+from sumout.nuisance.values import num_values
 from sumout.reading.graph import LARGEST_LISTED_CLIQUE
 from sumout.reading.structure import Structure
-from sumout.supports import Finite
 
 MOST_ENTRIES = 2**22  # of one table, and of all tables that cost much more than drawing
 MOST_JOINT_VALUES = 4096  # of three sites or more in one factor: the program is evaluated at each of them
@@ -45,15 +45,6 @@ class Component:
     shape: Shape | None
     summing: float
     drawing: float
-
-
-def num_values(structure: Structure) -> np.ndarray:
-    """For each site how many values it has; 0 where they are not finitely many."""
-    counts = np.zeros(structure.num_sites, np.int64)
-    for name, numbers in structure.site_numbers.items():
-        support = structure.program.z[name].support
-        counts[numbers] = support.num_values if isinstance(support, Finite) else 0
-    return counts
 
 
 def find_components(structure: Structure, candidates: np.ndarray) -> list[Component]:

@@ -16,13 +16,13 @@ import scipy.sparse as sp
 from jaxtyping import Array, Float
 
 from sumout.marginal.buckets import Buckets, Tables
-from sumout.marginal.components import Component, num_values
+from sumout.marginal.components import Component
 from sumout.marginal.layout import build_buckets
 from sumout.marginal.tables import Round, fill_tables, plan_rounds
 from sumout.nuisance.block import Block, build_block, pick
 from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.sums import Sums, build_sums
-from sumout.nuisance.values import as_columns, value_rows
+from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, Nuisance
 from sumout.reading.structure import Structure
 
@@ -169,10 +169,8 @@ def _trees(structure: Structure, components: list[Component], count: int, width:
         (structure.num_sites, count), np.result_type(*(structure.program.z[name].dtype for name in names))
     )
     for name in names:
-        wide = max(count, structure.program.z[name].support.num_values)  # pyright: ignore[reportAttributeAccessIssue]
-        rows, flags = value_rows(structure, [name], wide)
         numbers = structure.site_numbers[name]
-        values[numbers], allowed[numbers] = rows[:, :count], flags[:, :count]
+        values[numbers], allowed[numbers] = value_rows(structure, [name], count)
     placed = [(component.sites, component.shape) for component in components if component.shape is not None]
     buckets = build_buckets(placed, count, width, allowed)
     cell = np.zeros(structure.num_sites, np.int64)

@@ -24,7 +24,6 @@ from sumout.nuisance.values import as_columns, value_rows
 from sumout.program import Data, Nuisance
 from sumout.reading.roles import Roles
 from sumout.reading.structure import Structure
-from sumout.supports import Finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,8 +231,6 @@ def make_settings(structure: Structure, chosen: np.ndarray, num_values: int) -> 
     for name, numbers in structure.site_numbers.items():
         mask = chosen[numbers]
         if mask.any():
-            support = structure.program.z[name].support
-            assert isinstance(support, Finite)
-            values, _ = value_rows(structure, [name], max(num_values, support.num_values))
-            settings[name] = Setting(as_columns(values[:, :num_values]), None if mask.all() else mask)
+            values, _ = value_rows(structure, [name], num_values)
+            settings[name] = Setting(as_columns(values), None if mask.all() else mask)
     return settings

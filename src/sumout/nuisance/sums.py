@@ -177,13 +177,6 @@ def _by_bundle(
 def _share(elements: np.ndarray, owners: np.ndarray, laid: int, size: int) -> Any:
     """The cheapest way to sum a bundle by owner."""
     degree = int(np.bincount(owners).max())
-    runs = _runs(elements, owners) if degree == 1 and len(elements) != size else None
-    if runs is not None:
-        return Runs(runs)
-    if size * degree > WASTE * len(elements) + SMALL_FACTOR:
-        owner = np.full(laid, size)
-        owner[elements] = owners
-        return Segments(owner)
     if laid == size * degree == len(elements):
         listed = _padded(elements, owners, laid, size, degree)
         for owner_first in (True, False):
@@ -191,7 +184,13 @@ def _share(elements: np.ndarray, owners: np.ndarray, laid: int, size: int) -> An
             if np.array_equal(listed, order.reshape(size, degree) if owner_first else order.reshape(degree, size).T):
                 return Layout(owner_first)
     runs = _runs(elements, owners) if degree == 1 else None
-    return Listing(_padded(elements, owners, laid, size, degree)) if runs is None else Runs(runs)
+    if runs is not None:
+        return Runs(runs)
+    if size * degree > WASTE * len(elements) + SMALL_FACTOR:
+        owner = np.full(laid, size)
+        owner[elements] = owners
+        return Segments(owner)
+    return Listing(_padded(elements, owners, laid, size, degree))
 
 
 def _runs(elements: np.ndarray, owners: np.ndarray) -> tuple[tuple[int, int, int, int], ...] | None:

@@ -1,4 +1,4 @@
-"""The values of finite sites side by side, padded to the same number of them."""
+"""How many values the sites have, and the values of finite ones side by side, as many of each."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,22 @@ from sumout.reading.structure import Structure
 from sumout.supports import Finite
 
 
+def num_values(structure: Structure) -> np.ndarray:
+    """For each site how many values it has; 0 where they are not finitely many."""
+    counts = np.zeros(structure.num_sites, np.int64)
+    for name, numbers in structure.site_numbers.items():
+        support = structure.program.z[name].support
+        counts[numbers] = support.num_values if isinstance(support, Finite) else 0
+    return counts
+
+
 def value_rows(structure: Structure, names: Sequence[str], num_values: int) -> tuple[np.ndarray, np.ndarray]:
-    """The values of every element of some finite sites, `(n, K)`, and which of them count; fillers repeat the first."""
+    """The first K values of every element of some finite sites, `(n, K)`, and which count; fillers repeat the first."""
     parts = []
     for name in names:
         support = structure.program.z[name].support
         assert isinstance(support, Finite)
-        values, allowed = support.rows()
+        values, allowed = (rows[:, :num_values] for rows in support.rows())
         missing = num_values - values.shape[1]
         fillers = np.broadcast_to(values[:, :1], (len(values), missing))
         parts.append(

@@ -10,7 +10,7 @@ with coefficients c = ∂ log_density / ∂ leaf, free of z, found by differenti
 element is marked as live or not: one that a slice or a known mask leaves out has c = 0 whatever x is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from jax.extend.core import ClosedJaxpr, Literal, Var
 from sumout.reading.equations import bind, is_exact
 from sumout.reading.evaluate import Spread, evaluate
 from sumout.reading.interpret import Env
-from sumout.reading.movement import MOVEMENTS, dynamic_slice
+from sumout.reading.movement import MOVEMENTS, dynamic_slice, trace_back
 from sumout.reading.pull import pull_back
 from sumout.reading.roles import Roles, evaluate_versions
 from sumout.reading.rules import run_gather
@@ -222,34 +222,22 @@ def _pass_back(eqn: Any, env: Env, live: dict[Var, np.ndarray]) -> None:
             if _depends(env, eqn.invars[i]):
                 mark(i, _pass_back_dot(eqn, i, _possibly_nonzero(env, eqn.invars[other]), shapes))
     elif name in MOVEMENTS or name in ("gather", "dynamic_slice"):
-        _pass_back_movement(eqn, env, shapes, outs, mark)
+        move, number = _movement(eqn, env)
+        for i, mask in enumerate(trace_back(move, shapes[:number], outs)):
+            mark(i, mask)
     else:
         for i in range(len(eqn.invars)):
             mark(i, out)
 
 
-def _pass_back_movement(eqn: Any, env: Env, shapes: list[tuple[int, ...]], outs: list[np.ndarray], mark: Any) -> None:
-    """Send numbered elements through the movement and see which of them arrive at a live place."""
-    name, moved = eqn.primitive.name, len(shapes)
-    numbers, start = [], 1
-    for shape in shapes:
-        size = int(np.prod(shape))
-        numbers.append(np.arange(start, start + size).reshape(shape))
-        start += size
+def _movement(eqn: Any, env: Env) -> tuple[Callable[..., Any], int]:
+    """A movement as a function of its operands that are moved, and how many these are; the others are known indices."""
+    name = eqn.primitive.name
     if name == "gather":
-        moved = 1
-        arrived = run_gather(numbers[0], _value(env, eqn.invars[1]), eqn.params)
-    elif name == "dynamic_slice":
-        moved = 1
-        arrived = dynamic_slice(numbers[0], *(_value(env, v) for v in eqn.invars[1:]), **eqn.params)
-    else:
-        arrived = MOVEMENTS[name](*numbers, **eqn.params)
-    pieces = arrived if eqn.primitive.multiple_results else (arrived,)
-    reached = np.zeros(start, bool)
-    for piece, out in zip(pieces, outs, strict=True):
-        reached[np.asarray(piece)[out]] = True
-    for i in range(moved):
-        mark(i, reached[numbers[i]])
+        return lambda a: run_gather(a, _value(env, eqn.invars[1]), eqn.params), 1
+    if name == "dynamic_slice":
+        return lambda a: dynamic_slice(a, *(_value(env, v) for v in eqn.invars[1:]), **eqn.params), 1
+    return lambda *operands: MOVEMENTS[name](*operands, **eqn.params), len(eqn.invars)
 
 
 def _pass_back_dot(eqn: Any, i: int, nonzero: Any, shapes: list[tuple[int, ...]]) -> np.ndarray:

@@ -4,7 +4,7 @@ The same function serves the values of a known array and the numbers of its scop
 is simple, because running it through JAX would compile a program for every new shape and index.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,3 +75,16 @@ MOVEMENTS: dict[str, Callable[..., Any]] = {
     "tile": lambda a, *, reps, **_: np.tile(a, reps),
     "transpose": lambda a, *, permutation, **_: a.transpose(permutation),
 }
+
+
+def trace_back(
+    move: Callable[..., Any], shapes: Sequence[tuple[int, ...]], wanted: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """For operands of these shapes the elements that arrive at a wanted place (a mask for each result)."""
+    ends = np.cumsum([1, *(int(np.prod(shape)) for shape in shapes)])  # 0 stands for what comes from no operand
+    numbers = [np.arange(a, b).reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)]
+    arrived = move(*numbers)
+    found = np.zeros(ends[-1], bool)
+    for piece, mask in zip(arrived if isinstance(arrived, tuple) else (arrived,), wanted, strict=True):
+        found[np.asarray(piece)[np.broadcast_to(mask, np.shape(piece))]] = True
+    return [found[number] for number in numbers]

@@ -21,7 +21,7 @@ from jax.extend.core import ClosedJaxpr, Literal, Var
 
 from sumout.reading.evaluate import Spread, literal, run_equation
 from sumout.reading.interpret import Env
-from sumout.reading.movement import MOVEMENTS
+from sumout.reading.movement import MOVEMENTS, trace_back
 from sumout.reading.rules import ELEMENTWISE
 from sumout.reading.scopes import Scopes
 
@@ -97,10 +97,13 @@ def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int, lea
 
 def _need(eqn: Any, env: Env, needed: dict[Var, np.ndarray]) -> None:
     """Pass on from the results of an equation to its operands which elements are needed."""
-    wanted = [needed.get(v, np.zeros((), bool)) for v in eqn.outvars]
+    wanted = [np.asarray(needed.get(v, False)) for v in eqn.outvars]
     if not any(mask.any() for mask in wanted):
         return
-    moved = _moved_from(eqn, wanted) if eqn.primitive.name in MOVEMENTS else None
+    moved = None
+    if eqn.primitive.name in MOVEMENTS:
+        shapes = [np.shape(v.val) if isinstance(v, Literal) else v.aval.shape for v in eqn.invars]
+        moved = trace_back(lambda *operands: MOVEMENTS[eqn.primitive.name](*operands, **eqn.params), shapes, wanted)
     for i, operand in enumerate(eqn.invars):
         if isinstance(operand, Literal) or env[operand].ids is None:
             continue
@@ -128,18 +131,6 @@ def _looked_up(numbers: Any, i: int, wanted: np.ndarray, shapes: list[tuple[int,
         placed = [shapes[0][axis] if axis in axes else 1 for axis in range(len(shapes[0]))]
         return np.broadcast_to(by_row.reshape(placed), shapes[0])
     return np.ones(shapes[i], bool)
-
-
-def _moved_from(eqn: Any, wanted: list[np.ndarray]) -> list[np.ndarray]:
-    """For each operand of a movement the elements that arrive at a wanted place."""
-    shapes = [np.shape(v.val) if isinstance(v, Literal) else v.aval.shape for v in eqn.invars]
-    starts = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)])
-    numbers = [np.arange(a, b).reshape(shape) for a, b, shape in zip(starts, starts[1:], shapes, strict=False)]
-    arrived = MOVEMENTS[eqn.primitive.name](*numbers, **eqn.params)
-    found = np.zeros(starts[-1], bool)
-    for piece, mask in zip(arrived if eqn.primitive.multiple_results else (arrived,), wanted, strict=True):
-        found[np.asarray(piece)[np.broadcast_to(mask, np.shape(piece))]] = True
-    return [found[number] for number in numbers]
 
 
 def _meet(eqn: Any, number: int, env: Env, members: Members, roles: Roles) -> bool:
