@@ -5,18 +5,28 @@ from sumout.explain import explain
 from sumout.frontends.density import density
 from sumout.frontends.numpyro import program
 from sumout.gradient import gradient_estimator
+from sumout.kernels.ghmc import GHMC
 from sumout.kernels.hmc import HMC
 from sumout.kernels.nuts import NUTS
+from sumout.kernels.psgld import PSGLD
 from sumout.kernels.sghmc import SGHMC
+from sumout.kernels.sgld import SGLD
+from sumout.kernels.sgnht import SGNHT
+from sumout.kernels.split_sghmc import SplitSGHMC
 from sumout.marginals import marginals
 from sumout.reading.structure import Structure, read
 from sumout.run.sample import sample
 from sumout.supports import count, finite, implicit
 
 __all__ = [
+    "GHMC",
     "HMC",
     "NUTS",
+    "PSGLD",
     "SGHMC",
+    "SGLD",
+    "SGNHT",
+    "SplitSGHMC",
     "Structure",
     "count",
     "density",

@@ -20,7 +20,7 @@ from sumout.marginal.summation import Summation, build_summation
 from sumout.nuisance.block import Block, build_block, stack_blocks
 from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.metropolis import CountStep, FromSampler, Metropolis, UniformOther
-from sumout.nuisance.sweep import STAY, NuisanceMove, Stack, Sweep
+from sumout.nuisance.sweep import STAY, NuisanceMove, Stack, Sweep, Turns
 from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, DiscreteSite, Nuisance
 from sumout.reading.structure import Structure
@@ -28,6 +28,7 @@ from sumout.supports import Count, Finite, Implicit
 
 MOST_GIBBS_VALUES = 256  # beyond, a table of all values costs more than it is worth
 MOST_UNROLLED = 4  # so many blocks of one kind are compiled each for itself
+GRADIENT = 3  # evaluations of the density that cost as much as its gradient
 WORTH = 16  # summing may cost so many times a sweep: it saves more than that in draws
 
 METHODS = {
@@ -85,6 +86,22 @@ class Plan:
         if self.sums_all:
             return STAY
         return Sweep(self.moves if self.summation is None else (self.summation, *self.moves))
+
+    @cached_property
+    def turn(self) -> Callable[[Any, Any, Nuisance, Data, Any], Nuisance]:
+        """A part of the sweep that costs no more than a gradient, if there is one; `(key, x, z, data, t)`, t a counter."""
+        if self.sweep.evaluations <= GRADIENT or len(self.moves) == 1 and not isinstance(self.moves[0], Stack):
+            return lambda key, x, z, data, t: self.sweep(key, x, z, data)
+        turns = Turns(self.moves)
+        if self.summation is None:
+            return turns
+        summation = self.summation
+
+        def turn(key: Any, x: Any, z: Nuisance, data: Data, t: Any) -> Nuisance:
+            key_summed, key_turn = jax.random.split(key)
+            return turns(key_turn, x, summation(key_summed, x, z, data), data, t)
+
+        return turn
 
     @cached_property
     def log_density(self) -> Callable[[Any, Nuisance, Data], Any]:

@@ -9,9 +9,9 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from sumout.adapt.scale import RunningVariance
+from sumout.adapt.scale import RunningScale, RunningSteepness, Scale
 from sumout.adapt.step_size import DualAveraging
 
 # Windows end at these parts of the warm-up; draws before the first end are too far from anywhere to count.
@@ -24,29 +24,31 @@ LEAST_WINDOW = 10  # a window of fewer draws goes on until the next end
 class Tuning:
     """What has been tuned so far, and the statistics that will tune it further."""
 
-    scale: Float[Array, " num_x"]
+    scale: Scale
     search: DualAveraging
-    window: RunningVariance
+    window: RunningScale | RunningSteepness
 
     @staticmethod
-    def start(x: Array, step_size: float) -> "Tuning":
-        """Unit scale and a first guess of the step size."""
-        search = DualAveraging.start(jnp.asarray(step_size, x.dtype))
-        return Tuning(jnp.ones_like(x), search, RunningVariance.start(x))
+    def start(window: RunningScale | RunningSteepness, step_size: float) -> "Tuning":
+        """Unit scale and a first guess of the step size; `window` gathers what the scale will be learnt from."""
+        squares = window.squares
+        scale = jnp.ones_like(squares) if squares.ndim == 1 else jnp.eye(len(squares), dtype=squares.dtype)
+        return Tuning(scale, DualAveraging.start(jnp.asarray(step_size, squares.dtype)), window)
 
-    def update(self, x: Array, acceptance: Array, target: float, t: Array, length: Array) -> "Tuning":
-        """Take step `t` of a warm-up of `length` steps into account."""
+    def update(self, seen: Array, acceptance: Array, target: float, t: Array, length: Array) -> "Tuning":
+        """Take step `t` of a warm-up of `length` steps into account; `seen` is what the window gathers."""
         search = self.search.update(acceptance, target)
-        window = self.window.update(x)
+        window = self.window.update(seen)
         ends = jnp.floor(jnp.asarray(WINDOW_ENDS) * length).astype(t.dtype)
         first = t + 1 == ends[0]
         ended = jnp.any(t + 1 == ends[1:]) & (window.count >= LEAST_WINDOW)
 
+        fresh = jax.tree.map(jnp.zeros_like, window)
+
         def close_window() -> Tuning:
-            return Tuning(window.scale(), search.restart(), RunningVariance.start(x))
+            return Tuning(window.scale(), search.restart(), fresh)
 
         def carry_on() -> Tuning:
-            fresh = RunningVariance.start(x)
             return Tuning(self.scale, search, jax.tree.map(lambda a, b: jnp.where(first, a, b), fresh, window))
 
         tuned = jax.lax.cond(ended, close_window, carry_on)

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from sumout.adapt.scale import Scale, stretch, stretch_back
 from sumout.errors import OptionError
 from sumout.gradient import Target
 from sumout.kernels.tuned import State, Tuned
@@ -49,11 +50,12 @@ class HMC(Tuned):
         jitter: each trajectory's step is drawn from (1 − jitter, 1) times ε, lest it keep returning to its start.
         target_acceptance: what the tuning of the step size aims at. With a fixed number of steps, larger steps make
             longer trajectories, which soon overshoot.
+        dense: learn the correlations of x too, not only a scale for each coordinate.
 
     Example:
         >>> import sumout
         >>> sumout.HMC(num_leapfrog=5)
-        HMC(step_size=None, num_leapfrog=5, jitter=0.5, target_acceptance=0.9)
+        HMC(step_size=None, num_leapfrog=5, jitter=0.5, target_acceptance=0.9, dense=False)
     """
 
     name = "hmc"
@@ -61,6 +63,7 @@ class HMC(Tuned):
     num_leapfrog: int = 10
     jitter: float = 0.5
     target_acceptance: float = 0.9
+    dense: bool = False
 
     def __post_init__(self):
         super().__post_init__()
@@ -74,15 +77,16 @@ class HMC(Tuned):
         """One for each leapfrog step."""
         return self.num_leapfrog
 
-    def step(self, key: Array, state: State, data: Data) -> tuple[State, Info]:
+    def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One move on z, one trajectory."""
+        del t
         assert isinstance(self.target, Target)
         key_z, key_momentum, key_jitter, key_accept = jax.random.split(key, 4)
         z = self.target.move(key_z, state.x, state.z, data)
-        step = state.tuning.step_size * state.tuning.scale
+        step = state.tuning.step_size
         step = step * (1 - self.jitter * jax.random.uniform(key_jitter, (), step.dtype))
         momentum = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
-        start, end = self._trajectory(state.x, z, momentum, step, data)
+        start, end = self._trajectory(state.x, z, momentum, step, state.tuning.scale, data)
         error = (end.log_density - 0.5 * end.momentum @ end.momentum) - (start.log_density - 0.5 * momentum @ momentum)
         error = jnp.where(jnp.isfinite(error), error, -jnp.inf)
         acceptance = jnp.exp(jnp.minimum(error, 0.0))
@@ -92,16 +96,18 @@ class HMC(Tuned):
         info = Info(log_density, acceptance, state.tuning.step_size, error < -DIVERGENCE)
         return State(x, z, state.tuning), info
 
-    def _trajectory(self, x: Array, z: Nuisance, momentum: Array, step: Array, data: Data) -> "tuple[_Point, _Point]":
+    def _trajectory(
+        self, x: Array, z: Nuisance, momentum: Array, step: Array, scale: Scale, data: Data
+    ) -> "tuple[_Point, _Point]":
         """Leapfrog at fixed z, in coordinates scaled to unit mass."""
         assert isinstance(self.target, Target)
         value_and_grad = jax.value_and_grad(self.target.log_density)
 
         def leap(_: int, point: _Point) -> _Point:
-            half = point.momentum + 0.5 * step * point.gradient
-            x = point.x + step * half
+            half = point.momentum + 0.5 * step * stretch_back(scale, point.gradient)
+            x = point.x + step * stretch(scale, half)
             log_density, gradient = value_and_grad(x, z, data)
-            return _Point(x, half + 0.5 * step * gradient, log_density, gradient)
+            return _Point(x, half + 0.5 * step * stretch_back(scale, gradient), log_density, gradient)
 
         start = _Point(x, momentum, *value_and_grad(x, z, data))
         return start, jax.lax.fori_loop(0, self.num_leapfrog, leap, start)

@@ -3,19 +3,24 @@
 from typing import Any
 
 from sumout.errors import OptionError
+from sumout.kernels.ghmc import GHMC
 from sumout.kernels.hmc import HMC
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.nuts import NUTS
+from sumout.kernels.psgld import PSGLD
 from sumout.kernels.sghmc import SGHMC
+from sumout.kernels.sgld import SGLD
+from sumout.kernels.sgnht import SGNHT
+from sumout.kernels.split_sghmc import SplitSGHMC
 from sumout.plan import Plan
 
-KERNELS: tuple[type[Kernel], ...] = (SGHMC, HMC, NUTS)
+KERNELS: tuple[type[Kernel], ...] = (GHMC, HMC, NUTS, SGHMC, SplitSGHMC, SGLD, PSGLD, SGNHT)
 
 
 def find_kernel(kernel: Any, plan: Plan) -> Kernel:
     """A kernel from what the user gave: an object, a name, or None for the one that suits the plan."""
     if kernel is None:
-        return NUTS() if plan.sums_all else HMC()
+        return NUTS() if plan.sums_all else GHMC()
     if isinstance(kernel, Kernel):
         return kernel
     by_name = {cls.name: cls for cls in KERNELS}

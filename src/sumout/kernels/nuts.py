@@ -14,6 +14,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
+from sumout.adapt.scale import covariance
 from sumout.errors import OptionError
 from sumout.gradient import Target
 from sumout.kernels.tuned import State, Tuned
@@ -56,30 +57,33 @@ class NUTS(Tuned):
         step_size: ε in units of the scale; None to tune it, and a scale for each coordinate, during warm-up.
         target_acceptance: what the tuning of the step size aims at.
         max_depth: a trajectory is doubled at most so many times.
+        dense: learn the correlations of x too, not only a scale for each coordinate.
 
     Example:
         >>> import sumout
         >>> sumout.NUTS(target_acceptance=0.9)
-        NUTS(step_size=None, target_acceptance=0.9, max_depth=10)
+        NUTS(step_size=None, target_acceptance=0.9, max_depth=10, dense=False)
     """
 
     name = "nuts"
     step_size: float | None = None
     target_acceptance: float = 0.8
     max_depth: int = 10
+    dense: bool = False
 
     def __post_init__(self):
         super().__post_init__()
         if not isinstance(self.max_depth, Integral) or self.max_depth < 1:
             raise OptionError(f"NUTS: max_depth={self.max_depth!r} must be a whole number of at least 1.")
 
-    def steps_per_draw(self, steps: int) -> int:
-        """One: a trajectory is as long as it needs to be, whatever `steps` says."""
-        del steps
+    @property
+    def steps_untuned(self) -> int:
+        """One: a trajectory is as long as it needs to be."""
         return 1
 
-    def step(self, key: Array, state: State, data: Data) -> tuple[State, Info]:
+    def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One move on z, one trajectory."""
+        del t
         from blackjax.mcmc import nuts  # takes a second to import
 
         target = self.target
@@ -91,7 +95,7 @@ class NUTS(Tuned):
             return target.log_density(x, z, data)
 
         start = nuts.init(state.x, log_density)
-        step_size, variance = state.tuning.step_size, state.tuning.scale**2
+        step_size, variance = state.tuning.step_size, covariance(state.tuning.scale)
         # A raw key: BlackJAX's conditions look to JAX's watch (jax_debug_key_reuse) as if they used a key twice.
         raw_key = jax.random.key_data(key_x)
         kernel: Any = nuts.build_kernel()

@@ -1,12 +1,13 @@
 """What kernels with an accept/reject step have in common: a tuned step size and scale, learnt during warm-up."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
 from jaxtyping import Array, Float
 
+from sumout.adapt.scale import RunningScale
 from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
 from sumout.kernels.kernel import Kernel
@@ -28,8 +29,10 @@ class State:
 class Tuned(Kernel):
     """A kernel whose step size (None to tune it) is in units of a scale for each coordinate; not for use by itself."""
 
+    is_exact = True
     step_size: float | None
     target_acceptance: float
+    dense: bool
 
     def __post_init__(self):
         """Check the options that all such kernels have."""
@@ -39,14 +42,14 @@ class Tuned(Kernel):
         if not 0 < self.target_acceptance < 1:
             raise OptionError(f"{name}: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
 
-    def init(self, x: Array, z: Nuisance) -> State:
+    def init(self, x: Array, z: Nuisance) -> Any:
         """Untuned."""
-        return State(x, z, Tuning.start(x, self.step_size or FIRST_STEP_SIZE))
+        return State(x, z, Tuning.start(RunningScale.start(x, self.dense), self.step_size or FIRST_STEP_SIZE))
 
-    def adapt(self, key: Array, state: State, info: Any, data: Data, t: Array, length: Array) -> State:
+    def adapt(self, key: Array, state: Any, info: Any, data: Data, t: Array, length: Array) -> Any:
         """Tune step size and scale by the acceptance, unless the user gave a step size."""
         del key, data
         if self.step_size is not None:
             return state
         tuning = state.tuning.update(state.x, info.acceptance_rate, self.target_acceptance, t, length)
-        return State(state.x, state.z, tuning)
+        return replace(state, tuning=tuning)

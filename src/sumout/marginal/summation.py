@@ -61,6 +61,12 @@ class Summation:
     rounds: tuple[Round, ...]
     free: Sums | None
 
+    @property
+    def evaluations(self) -> int:
+        """How many times the factors are evaluated to draw the sites."""
+        in_tables = sum(filling.num_values ** len(filling.axes) for filling in self.rounds)
+        return sum(block.evaluations for block in self.blocks) + in_tables
+
     def log_density(self, x: Array, z: Nuisance, data: Data) -> Float[Array, ""]:
         """Log density with the sites summed out; their values in z are not looked at."""
         total = self.structure.rest(x, z, data)

@@ -37,6 +37,11 @@ class Gibbs:
     values: Array | np.ndarray
     allowed: Array | np.ndarray | None
 
+    @property
+    def evaluations(self) -> int:
+        """How many times the factors are evaluated."""
+        return self.values.shape[-2]
+
     def log_weights(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
         """Log probabilities of the values of every member given all else, up to a constant for each member."""
 

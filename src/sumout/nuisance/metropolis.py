@@ -40,6 +40,11 @@ class Metropolis:
     block: Block
     propose: Proposal
 
+    @property
+    def evaluations(self) -> int:
+        """How many times the factors are evaluated."""
+        return 2
+
     def log_acceptance(self, x: Array, z: Nuisance, proposed: Array, data: Data) -> Float[Array, " n"]:
         """Log of the probability that a member accepts its proposal."""
         now = self.block.factor_sums(x, z, data)

@@ -1,12 +1,13 @@
 """A sweep: one move after the other until every site has had its turn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from sumout.program import Data, Nuisance
@@ -15,6 +16,11 @@ from sumout.program import Data, Nuisance
 @runtime_checkable
 class NuisanceMove(Protocol):
     """Leaves p(z | x, y) invariant."""
+
+    @property
+    def evaluations(self) -> int:
+        """How many times the factors are evaluated."""
+        ...
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """New z."""
@@ -26,6 +32,11 @@ class Sweep:
     """Several moves in a fixed order."""
 
     moves: Sequence[NuisanceMove]
+
+    @property
+    def evaluations(self) -> int:
+        """How many times the factors are evaluated."""
+        return sum(move.evaluations for move in self.moves)
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Apply all moves."""
@@ -46,6 +57,11 @@ class Stack:
     stacked: Any  # a move whose arrays have a leading axis
     length: int
 
+    @property
+    def evaluations(self) -> int:
+        """How many times the factors are evaluated."""
+        return self.length * self.stacked.evaluations
+
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Apply all moves."""
 
@@ -54,3 +70,28 @@ class Stack:
             return move(jax.random.fold_in(key, i), x, z, data), None
 
         return jax.lax.scan(one, z, (jnp.arange(self.length), self.stacked))[0]
+
+    def part(self, i: Array) -> NuisanceMove:
+        """The move number `i` alone."""
+        return jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(jnp.asarray(a), i, keepdims=False), self.stacked)
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """One move at a time, for sweeps that cost more than a gradient: number `t` modulo the number of moves."""
+
+    moves: Sequence[NuisanceMove]
+
+    def __call__(self, key: Array, x: Array, z: Nuisance, data: Data, t: Array) -> Nuisance:
+        """Apply the move whose turn it is; `t` must be the same for all chains, lest all moves be made."""
+        lengths = [move.length if isinstance(move, Stack) else 1 for move in self.moves]
+        starts = np.cumsum([0, *lengths])
+        turn = t % starts[-1]
+
+        def branch(move: NuisanceMove, start: int) -> Callable[[Nuisance], Nuisance]:
+            if isinstance(move, Stack):
+                return lambda z: move.part(turn - start)(key, x, z, data)
+            return lambda z: move(key, x, z, data)
+
+        branches = [branch(move, start) for move, start in zip(self.moves, starts.tolist(), strict=False)]
+        return jax.lax.switch(jnp.searchsorted(starts[1:], turn, side="right"), branches, z)

@@ -4,8 +4,9 @@ Warm-up and sampling run through the same compiled function. Every step takes it
 
     key of step t = fold_in(key of the chain, t),
 
-so that the draws do not depend on how they are cut into chunks. What the target has summed out of z is drawn once for
-each draw, for the record only; its keys are counted apart, from fold_in(key of the chain, RECOVERY).
+so that the draws do not depend on how they are cut into chunks. With each draw two things are computed for the record
+only, with keys counted apart, from fold_in(key of the chain, RECORDING): the gradient at the draw, which the bias meter
+needs, and values of what the target has summed out of z.
 """
 
 from collections.abc import Callable
@@ -23,16 +24,24 @@ from sumout.kernels.kernel import Kernel
 from sumout.program import Data, Nuisance
 
 CHUNK = 100
-RECOVERY = 2**32 - 1  # a number that no step reaches
+RECORDING = 2**32 - 1  # a number that no step reaches
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "info"], meta_fields=[])
+@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "gradient", "info"], meta_fields=[])
 @dataclass(frozen=True)
 class Record:
-    """What is kept of a draw; with axes (chain, draw) once collected."""
+    """What is kept of a draw; with axes (chain, draw) once collected.
+
+    Attributes:
+        x: unconstrained.
+        z: all of it.
+        gradient: of the target's log density at x, with a z that suits x.
+        info: what the kernel said of the steps.
+    """
 
     x: Any
     z: Any
+    gradient: Any
     info: Any
 
 
@@ -46,6 +55,15 @@ class Progress:
     latest: Record
 
 
+@dataclass(frozen=True)
+class Run:
+    """Draws after warm-up, the last states, and how many steps of the kernel made a draw."""
+
+    record: Record
+    states: Any
+    steps: int
+
+
 def run_chains(
     kernel: Kernel,
     key: Array,
@@ -55,11 +73,11 @@ def run_chains(
     *,
     draws: int,
     tune: int,
-    steps: int,
+    steps: int | None = None,
     chunk: int = CHUNK,
     report: Callable[[Progress], None] = lambda progress: None,
-) -> tuple[Record, Any]:
-    """Run all chains from their starts; return the draws after warm-up and the last states.
+) -> Run:
+    """Run all chains from their starts.
 
     Args:
         kernel: bound to its target.
@@ -69,66 +87,86 @@ def run_chains(
         data: the program's data.
         draws: draws to keep.
         tune: draws of warm-up before them.
-        steps: kernel steps for each draw.
+        steps: kernel steps for each draw; None leaves it to the kernel, once it is tuned.
         chunk: draws in a chunk.
         report: called after every chunk.
     """
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(x.shape[0]))
     states = jax.vmap(kernel.init)(x, z)
-    advance = jax.jit(jax.vmap(_advance(kernel, steps, chunk), in_axes=(0, 0, None, None, None, None)))
+    advance = jax.jit(jax.vmap(_advance(kernel, chunk), in_axes=(0, 0, *(None,) * 6)))
     kept: list[Record] = []
     done, total = 0, tune + draws
+    num_steps = steps or kernel.steps_untuned
+    length = tune * num_steps
+    t = 0
     while done < total:
+        if done == tune and steps is None:
+            num_steps = kernel.steps_when_tuned(states)
         count = min(chunk, (tune if done < tune else total) - done)
-        states, records = advance(keys, states, data, done, count, tune)
+        states, records = advance(keys, states, data, done, count, t, num_steps, length)
         records = jax.tree.map(lambda a, count=count: np.asarray(a)[:, :count], records)
         if done >= tune:
             kept.append(records)
         done += count
+        t += count * num_steps
         report(Progress(done, total, tune, records))
-    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept), states
+    return Run(jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept), states, num_steps)
 
 
-def _advance(kernel: Kernel, steps: int, capacity: int) -> Callable[..., tuple[Any, Record]]:
-    """One chain's chunk: `count` draws from draw number `first` on, in buffers of fixed size."""
+def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]:
+    """One chain's chunk: `count` draws of `steps` steps from draw number `first`, step number `t`, in fixed buffers."""
     target = kernel.target
     assert isinstance(target, Target)
 
     def step(key: Array, state: Any, data: Data, t: Array, length: Array) -> tuple[Any, Any]:
         key_step, key_adapt = jax.random.split(jax.random.fold_in(key, t))
-        state, info = kernel.step(key_step, state, data)
+        state, info = kernel.step(key_step, state, data, t)
         adapted = jax.lax.cond(t < length, lambda: kernel.adapt(key_adapt, state, info, data, t, length), lambda: state)
         return adapted, info
 
-    def draw(key: Array, state: Any, data: Data, number: Array, tune: Array) -> tuple[Any, Record]:
-        def one(state: Any, i: Array) -> tuple[Any, Any]:
-            return step(key, state, data, number * steps + i, tune * steps)
+    def record(key: Array, state: Any, data: Data, number: Array) -> tuple[Array, Nuisance]:
+        """The gradient at a draw, and all of z."""
+        key_move, key_recover = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, RECORDING), number))
+        # Without an accept/reject step, z was drawn for another x than the one reported.
+        z = state.z if kernel.is_exact else target.move(key_move, state.x, state.z, data)
+        gradient = jax.grad(target.log_density)(state.x, z, data)
+        return gradient, target.recover(key_recover, state.x, z, data)
 
-        state, infos = jax.lax.scan(one, state, jnp.arange(steps))
-        key_recover = jax.random.fold_in(jax.random.fold_in(key, RECOVERY), number)
-        z = target.recover(key_recover, state.x, state.z, data)
-        return state, Record(state.x, z, _collapse(infos))
+    def draw(
+        key: Array, state: Any, data: Data, number: Array, t: Array, steps: Array, length: Array
+    ) -> tuple[Any, Record]:
+        infos = jax.eval_shape(step, key, state, data, t, length)[1]
 
-    def advance(key: Array, state: Any, data: Data, first: Array, count: Array, tune: Array) -> tuple[Any, Record]:
-        shapes = jax.eval_shape(draw, key, state, data, first, tune)[1]
+        def one(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            state, told = carry
+            state, info = step(key, state, data, t + i, length)
+            return state, jax.tree_util.tree_map_with_path(partial(_gather, steps), told, info)
+
+        nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), infos)
+        state, told = jax.lax.fori_loop(0, steps, one, (state, nothing))
+        gradient, z = record(key, state, data, number)
+        return state, Record(state.x, z, gradient, told)
+
+    def advance(
+        key: Array, state: Any, data: Data, first: Array, count: Array, t: Array, steps: Array, length: Array
+    ) -> tuple[Any, Record]:
+        shapes = jax.eval_shape(draw, key, state, data, first, t, steps, length)[1]
         empty = jax.tree.map(lambda a: jnp.zeros((capacity, *a.shape), a.dtype), shapes)
 
         def one(i: Array, carry: tuple[Any, Record]) -> tuple[Any, Record]:
             state, kept = carry
-            state, record = draw(key, state, data, first + i, tune)
-            return state, jax.tree.map(lambda a, row: a.at[i].set(row), kept, record)
+            state, made = draw(key, state, data, first + i, t + i * steps, steps, length)
+            return state, jax.tree.map(lambda a, row: a.at[i].set(row), kept, made)
 
         return jax.lax.fori_loop(0, count, one, (state, empty))
 
     return advance
 
 
-def _collapse(infos: Any) -> Any:
-    """One report for the steps of a draw: the last density, any alarm, the mean of the rest."""
-
-    def collapse(path: Any, values: Array) -> Array:
-        if path[0].name == "log_density" or len(values) == 1:
-            return values[-1]
-        return values.any() if values.dtype == bool else values.mean(axis=0)
-
-    return jax.tree_util.tree_map_with_path(collapse, infos)
+def _gather(steps: Array, path: Any, told: Array, now: Array) -> Array:
+    """One report for the steps of a draw: the last density and count, any alarm, the mean of the rest."""
+    if now.dtype == bool:
+        return told | now
+    if path[0].name == "log_density" or jnp.issubdtype(now.dtype, jnp.integer):
+        return now
+    return told + now / steps

@@ -38,10 +38,10 @@ def build_result(
     posterior = {name: np.asarray(value) for name, value in named(record.x, record.z, program.data).items()}
     posterior.update({name: np.asarray(value) for name, value in record.z.items()})
     stats = {STAT_NAMES.get(name, name): np.asarray(value) for name, value in vars(record.info).items()}
-    unconstrained = jax.vmap(jax.vmap(program.unravel))(record.x)
     groups: dict[str, Any] = {
         "posterior": posterior,
-        "unconstrained_posterior": {name: np.asarray(value) for name, value in unconstrained.items()},
+        "unconstrained_posterior": _by_name(program, record.x),
+        "unconstrained_gradient": _by_name(program, record.gradient),
         "sample_stats": stats,
     }
     if isinstance(likelihood, Likelihood):
@@ -54,6 +54,10 @@ def build_result(
     tree = from_dict(groups, dims=dims)
     tree["posterior"].attrs.update(attrs, discrete=list(program.z))
     return tree
+
+
+def _by_name(program: Program, x: Any) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in jax.vmap(jax.vmap(program.unravel))(x).items()}
 
 
 def each_draw(fn: Callable[[Array, Nuisance, Data], Any], x: Any, z: Any, data: Data) -> Any:

@@ -32,7 +32,7 @@ def sample(
     *,
     draws: int = 1000,
     tune: int = 1000,
-    steps: int = 10,
+    steps: int | None = None,
     chains: int = 4,
     seed: int = 0,
     progress: bool | None = None,
@@ -48,7 +48,7 @@ def sample(
             summed out, HMC in turns with moves on z where some is drawn.
         draws: draws to keep from each chain.
         tune: draws of warm-up before them, not kept.
-        steps: gradient steps between draws; NUTS takes one trajectory whatever it is.
+        steps: steps of the kernel between draws (of HMC and NUTS a step is a trajectory); None leaves it to the kernel.
         chains: number of chains.
         seed: fixes all randomness; the same seed gives the same draws.
         progress: show a progress bar; None shows it on a terminal only.
@@ -76,7 +76,9 @@ def sample(
         >>> dict(result.posterior.z.sizes)
         {'chain': 2, 'draw': 50, 'points': 3}
     """
-    _check_options(program=program, draws=draws, tune=tune, steps=steps, chains=chains, seed=seed, chunk=chunk)
+    _check_options(
+        program, draws=draws, tune=tune, steps=1 if steps is None else steps, chains=chains, seed=seed, chunk=chunk
+    )
     made = make_plan(read(program), plan)
     chosen = find_kernel(kernel, made)
     target = make_target(made)
@@ -84,13 +86,13 @@ def sample(
     with progress_bar(progress, chains) as report:
         x, z = find_starts(program, target, key_start, chains)
         _guard_reading(made, key_guard, x[0], jax.tree.map(lambda a: a[0], z))
-        record, _ = run_chains(
+        run = run_chains(
             chosen.bind(target), key_run, x, z, program.data,
-            draws=draws, tune=tune, steps=chosen.steps_per_draw(steps), chunk=chunk, report=report,
+            draws=draws, tune=tune, steps=steps, chunk=chunk, report=report,
         )  # fmt: skip
     likelihood = build_likelihood(made) if log_likelihood else "not asked for"
-    attrs = {"kernel": repr(chosen), "seed": seed, "tune": tune, "steps": steps}
-    return build_result(program, record, likelihood, attrs)
+    attrs = {"kernel": repr(chosen), "seed": seed, "tune": tune, "steps": run.steps}
+    return build_result(program, run.record, likelihood, attrs)
 
 
 def _check_options(program: Any, **numbers: Any) -> None:

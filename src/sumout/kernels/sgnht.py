@@ -1,0 +1,110 @@
+"""Stochastic gradient Nosé–Hoover thermostat (Ding et al. 2014) by symmetric splitting (Leimkuhler and Shang 2016).
+
+The noise of the gradient need not be known: a thermostat for each coordinate raises the friction ζ where the momentum is
+hotter than it should be and lowers it where it is colder. One step, in units of the scale:
+
+    x ← x + ½ ε v
+    draw z at x, take ĝ there
+    ζ ← ζ + ½ ε (v² − 1)/μ;   v ← v + ½ ε ĝ
+    v ← exp(−ζ ε) v + √(γ (1 − exp(−2 ζ ε)) / ζ) ξ
+    v ← v + ½ ε ĝ;   ζ ← ζ + ½ ε (v² − 1)/μ
+    x ← x + ½ ε v
+
+With an exact gradient ζ settles around γ, with a noisy one around γ + ½ ε V.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from sumout.adapt.warmup import Tuning
+from sumout.errors import OptionError
+from sumout.kernels.stochastic import Info, Noise, Stochastic
+from sumout.program import Data, Nuisance
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["x", "z", "momentum", "tuning", "noise", "thermostat"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class State:
+    """Position, nuisance, momentum in units of the scale, what was tuned and measured, the friction ζ."""
+
+    x: Float[Array, " num_x"]
+    z: Nuisance
+    momentum: Float[Array, " num_x"]
+    tuning: Tuning
+    noise: Noise
+    thermostat: Float[Array, " num_x"]
+
+
+@dataclass(frozen=True)
+class SGNHT(Stochastic):
+    """Stochastic gradient HMC with thermostats.
+
+    Attributes:
+        step_size: ε in units of the scale; None to tune it, and a scale for each coordinate, during warm-up.
+        friction: γ, which sets how much noise is injected.
+        inertia: μ, how slowly the thermostats act.
+        num_samples: draws of z averaged in one gradient.
+
+    Example:
+        >>> import sumout
+        >>> sumout.SGNHT(friction=2.0)
+        SGNHT(step_size=None, friction=2.0, inertia=1.0, num_samples=1)
+    """
+
+    name = "sgnht"
+    standard_step = 0.5
+    noise = None
+    step_size: float | None = None
+    friction: float = 1.0
+    inertia: float = 1.0
+    num_samples: int = 1
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("friction", "inertia"):
+            if not getattr(self, name) > 0:
+                raise OptionError(f"SGNHT: {name}={getattr(self, name)!r} must be positive.")
+
+    def share(self, step_size: Array, variance: Array) -> Array:
+        """½ ε V̂ / γ; of the friction that the noise calls for, and measured to keep it small."""
+        return 0.5 * step_size * variance / self.friction
+
+    def time_per_step(self, step_size: float) -> float:
+        """In ε/3 if the momentum lasts, in ε/3γ where it is soon forgotten."""
+        return step_size / (3 * max(1.0, self.friction))
+
+    def init(self, x: Array, z: Nuisance) -> State:
+        """At rest; untuned."""
+        return State(**vars(super().init(x, z)), thermostat=jnp.full_like(x, self.friction))
+
+    def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
+        """One fresh gradient, one step."""
+        del t
+        key_z, key_noise = jax.random.split(key)
+        scale, step_size = state.tuning.scale, state.tuning.step_size
+        middle = state.x + 0.5 * step_size * scale * state.momentum
+        estimate = self.estimate(key_z, middle, state.z, data)
+        half_kick = 0.5 * step_size * scale * estimate.gradient
+        thermostat = self._warm(state.thermostat, state.momentum, step_size)
+        kept = jnp.exp(-thermostat * step_size)
+        # (1 − exp(−2ζε))/ζ, whatever the sign of ζ
+        room = jnp.where(
+            jnp.abs(thermostat) < 1e-6, 2 * step_size, -jnp.expm1(-2 * thermostat * step_size) / thermostat
+        )
+        injected = jnp.sqrt(self.friction * room) * jax.random.normal(key_noise, state.x.shape, state.x.dtype)
+        momentum = kept * (state.momentum + half_kick) + injected + half_kick
+        thermostat = self._warm(thermostat, momentum, step_size)
+        x = middle + 0.5 * step_size * scale * momentum
+        moved = replace(state, x=x, z=estimate.z, momentum=momentum, thermostat=thermostat)
+        return self.conclude(state, moved, estimate)
+
+    def _warm(self, thermostat: Array, momentum: Array, step_size: Array) -> Array:
+        return thermostat + 0.5 * step_size * (momentum**2 - 1) / self.inertia
