@@ -12,6 +12,7 @@ Prior and simulator of a model are written by hand, for NumPyro programs, too: a
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import jax
@@ -31,7 +32,7 @@ NUM_ROUNDS = 200
 NUM_EXACT = 100_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Joint:
     """A model of which x, z and y can be drawn together.
 
@@ -69,12 +70,8 @@ def compare(
     joint: Joint, program: Program, chain: Chain, *, num_steps=2, seed=0, num_chains=NUM_CHAINS, num_rounds=NUM_ROUNDS
 ) -> dict[str, float]:
     """For every statistic the difference of the two simulators' means in standard errors."""
-    key_draws, key_chains = jax.random.split(jax.random.key(seed))
-
-    def draw(key):
-        key_prior, key_y = jax.random.split(key)
-        x, z = joint.prior(key_prior)
-        return x, z, joint.simulate(key_y, x, z).astype(program.data[joint.observed].dtype)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), num_chains)
+    starts, exact = draw_exactly(joint, seed, num_chains)
 
     def successive(key, x, z, y):
         def one(carry, t):
@@ -87,18 +84,29 @@ def compare(
 
             state = jax.lax.fori_loop(0, num_steps, step, state)
             x, z = chain.read(key_read, state, data)
-            y = joint.simulate(key_y, x, z).astype(y.dtype)
+            y = joint.simulate(key_y, x, z)
             return (state, y), measure(x, z, y)
 
         statistics = jax.lax.scan(one, (chain.init(x, z), y), jnp.arange(num_rounds))[1]
         return jax.tree.map(lambda values: values.mean(axis=0), statistics)
 
-    draws = jax.jit(jax.vmap(draw))(jax.random.split(key_draws, num_chains + NUM_EXACT))
-    starts, exact = (jax.tree.map(lambda a, part=part: a[part], draws) for part in np.s_[:num_chains, num_chains:])
-    one_by_one = jax.jit(jax.vmap(measure))(*exact)
-    by_chain = jax.jit(jax.vmap(successive))(jax.random.split(key_chains, num_chains), *starts)
-    scores = jax.tree.map(_scores, one_by_one, by_chain)
+    scores = jax.tree.map(_scores, exact, jax.jit(jax.vmap(successive))(keys, *starts))
     return {f"{name}[{i}]": float(score) for name, each in scores.items() for i, score in enumerate(each)}
+
+
+@cache
+def draw_exactly(joint: Joint, seed: int, num_chains: int):
+    """Starts of chains, and the statistics of other exact draws."""
+
+    def draw(key):
+        key_prior, key_y = jax.random.split(key)
+        x, z = joint.prior(key_prior)
+        return x, z, joint.simulate(key_y, x, z)
+
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0), num_chains + NUM_EXACT)
+    draws = jax.jit(jax.vmap(draw))(keys)
+    starts, others = (jax.tree.map(lambda a, part=part: a[part], draws) for part in np.s_[:num_chains, num_chains:])
+    return starts, jax.jit(jax.vmap(measure))(*others)
 
 
 def worst(scores: dict[str, float]) -> float:
@@ -109,8 +117,7 @@ def worst(scores: dict[str, float]) -> float:
 def measure(x, z, y) -> dict[str, Any]:
     """Statistics of a joint draw: moments of x, z and y, and products across them."""
     y = y.ravel() / (1 + jnp.abs(y.ravel()))  # bounded, lest a heavy tail drown everything else
-    x_and_y = {"x": x, "xx": x**2, "x x next": x[1:] * x[:-1], "y": y, "yy": y**2, "x mean y": x * y.mean()}
-    named = dict(x_and_y)
+    named = {"x": x, "xx": x**2, "x x next": x[1:] * x[:-1], "y": y, "yy": y**2, "x mean y": x * y.mean()}
     for name, values in z.items():
         s = values.ravel().astype(float)
         named |= {

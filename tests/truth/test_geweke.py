@@ -20,6 +20,12 @@ LIMIT = 5.0
 CAUGHT = 10.0
 
 
+@pytest.fixture(autouse=True)
+def _compiled_quickly(_made_to_run_fast):
+    """These runs are shorter than their compilation."""
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
 def run(kernel, target):
     """A kernel of the library as a chain; what is summed out of z is drawn only to be read."""
     kernel = kernel.bind(target)
