@@ -21,11 +21,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import logit
-from mixed import count_lattices, equal_neighbours, log_normaliser
 from numpyro.distributions import constraints
 
 import sumout
 from sumout.program import Program
+
+from mixed import count_lattices, equal_neighbours, log_normaliser
 
 NUM_CHAINS = 500
 NUM_ROUNDS = 200

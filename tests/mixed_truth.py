@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 
-import mixed
 import numpy as np
-from mixed import MIXED
 from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import digamma, gammaln, log_expit, logsumexp, polygamma
+
+import mixed
+from mixed import MIXED
 
 TOLERANCE = 1e-4
 CHUNK = 20_000

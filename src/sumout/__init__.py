@@ -1,6 +1,6 @@
 """sumout: leave the discrete variables in; sumout sums them out."""
 
-from sumout.diagnose import summary
+from sumout.diagnose.summary import summary
 from sumout.explain import explain
 from sumout.frontends.density import density
 from sumout.frontends.numpyro import program

@@ -89,8 +89,9 @@ class Plan:
 
     @cached_property
     def turn(self) -> Callable[[Any, Any, Nuisance, Data, Any], Nuisance]:
-        """A part of the sweep that costs no more than a gradient, if there is one; `(key, x, z, data, t)`, t a counter."""
-        if self.sweep.evaluations <= GRADIENT or len(self.moves) == 1 and not isinstance(self.moves[0], Stack):
+        """A part of the sweep that costs no more than a gradient, if there is one; t counts: `(key, x, z, data, t)`."""
+        is_whole = len(self.moves) == 1 and not isinstance(self.moves[0], Stack)
+        if is_whole or self.sweep.evaluations <= GRADIENT:
             return lambda key, x, z, data, t: self.sweep(key, x, z, data)
         turns = Turns(self.moves)
         if self.summation is None:

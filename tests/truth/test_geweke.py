@@ -10,11 +10,12 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import pytest
-from geweke import JOINTS, Chain, compare, worst
 
 import sumout
 from sumout.gradient import make_target
 from sumout.plan import make_plan
+
+from geweke import JOINTS, Chain, compare, worst
 
 LIMIT = 5.0
 CAUGHT = 10.0
@@ -31,8 +32,7 @@ def run(kernel, target):
     kernel = kernel.bind(target)
 
     def advance(key, state, data, t):
-        del t
-        return kernel.step(key, state, data)[0]
+        return kernel.step(key, state, data, t)[0]
 
     def read(key, state, data):
         return state.x, target.recover(key, state.x, state.z, data)

@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from mixed import MIXED
-from mixed_truth import TOLERANCE, TRUTHS, compare
 
 from enumeration import joint_states, log_marginal
+from mixed import MIXED
+from mixed_truth import TOLERANCE, TRUTHS, compare
 
 # Grids in three dimensions and more take their time.
 QUICK = [name for name, case in MIXED.items() if len(case.mean) <= 2 or TRUTHS[name].closed_form is not None]

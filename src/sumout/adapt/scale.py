@@ -1,7 +1,7 @@
 """Scale of x from the draws of a warm-up window (Welford's running covariance, slightly regularised).
 
-A scale is one number for each coordinate, or the lower triangle of a matrix S whose S Sᵀ is the covariance: x = S u with
-u of unit covariance.
+A scale is one number for each coordinate, or the lower triangle of a matrix S whose S Sᵀ is the covariance: x = S u
+with u of unit covariance.
 """
 
 from dataclasses import dataclass

@@ -30,8 +30,7 @@ from sumout.kernels.leapfrog import energy_change, leap
 from sumout.kernels.tuned import Tuned
 from sumout.program import Data, Nuisance
 
-TIME_BETWEEN_DRAWS = 3.0  # in units of the scale
-MOST_STEPS = 200
+MEMORY = 3.0  # the time in which a draw is forgotten, in units of the scale
 SLICE_STEP = 0.03  # δ
 SLICE_NOISE = 0.2  # δ is uniform in (1 ± this) times it: a fixed step could beat in time with the trajectory
 
@@ -84,10 +83,10 @@ class GHMC(Tuned):
         """One for each leapfrog step."""
         return self.num_leapfrog
 
-    def steps_when_tuned(self, states: State) -> int:
-        """As many as take the time in which a draw is forgotten."""
-        time = float(np.exp(np.mean(np.log(states.tuning.step_size)))) * self.num_leapfrog
-        return int(np.clip(np.ceil(TIME_BETWEEN_DRAWS / time), 1, MOST_STEPS))
+    def steps_when_tuned(self, states: State, efficiency: float) -> int:
+        """As many as it takes to forget a draw."""
+        step_size = float(np.exp(np.mean(np.log(states.tuning.step_size))))
+        return self.spaced(step_size * self.num_leapfrog / MEMORY, efficiency)
 
     def init(self, x: Array, z: Nuisance) -> State:
         """At rest; untuned."""

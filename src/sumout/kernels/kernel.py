@@ -10,12 +10,15 @@ To add one: a file here, a row in `names.py`, a row in the tests' tables of kern
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import numpy as np
 from jaxtyping import Array
 
 from sumout.gradient import Target
 from sumout.program import Data, Nuisance
 
 GRADIENTS_PER_DRAW = 10
+MOST_STEPS = 400
+WORTH_OF_A_DRAW = 0.5  # effective draws for each draw that are enough
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,25 @@ class Kernel:
         """How many steps make a draw of the warm-up, when the user leaves it open."""
         return max(1, round(GRADIENTS_PER_DRAW / self.gradients_per_step))
 
-    def steps_when_tuned(self, states: Any) -> int:
-        """How many steps make a draw after the warm-up, when the user leaves it open; `states` of all chains."""
-        del states
+    def steps_when_tuned(self, states: Any, efficiency: float) -> int:
+        """How many steps make a draw after the warm-up, when the user leaves it open.
+
+        Args:
+            states: of all chains.
+            efficiency: effective draws for each draw in the second half of the warm-up.
+        """
+        del states, efficiency
         return self.steps_untuned
+
+    def tuned(self, states: Any) -> dict[str, Array]:
+        """What the warm-up has learnt, by name: for each chain a number, or a number for each coordinate of x."""
+        del states
+        return {}
+
+    def spaced(self, time: float, efficiency: float) -> int:
+        """So many steps that a draw is forgotten after one or two; one step takes `time` of the time for that."""
+        measured = self.steps_untuned * WORTH_OF_A_DRAW / max(efficiency, 1e-9)
+        return int(np.clip(np.ceil(max(1 / time, measured)), 1, MOST_STEPS))
 
     def init(self, x: Array, z: Nuisance) -> Any:
         """The state of a chain that starts at `(x, z)`."""

@@ -3,9 +3,9 @@
     x ← x + ½ η G ĝ + N(0, η G − ¼ η² G² V̂)        G = 1 / (λ + √mean ĝ²)²
 
 The scale of a coordinate comes from the gradients met during warm-up instead of from the draws: small where the density
-is steep and also where the gradient is noisy. The paper divides by √mean ĝ² once and goes on averaging for ever, leaving
-out the term that a changing G calls for; here G has the units of a variance, as the scale of the other kernels does, and
-is fixed after warm-up, when nothing is left out.
+is steep and also where the gradient is noisy. The paper divides by √mean ĝ² once and goes on averaging for ever,
+leaving out the term that a changing G calls for; here G has the units of a variance, as the scale of the other kernels
+does, and is fixed after warm-up, when nothing is left out.
 """
 
 from dataclasses import dataclass, replace

@@ -10,6 +10,7 @@ added there and the step says so. `SplitSGHMC` has the smaller error at the same
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,7 @@ class SGHMC(Stochastic):
     """
 
     name = "sghmc"
-    standard_step = 0.15
+    standard_step = 0.1
     step_size: float | None = None
     friction: float = 0.1
     noise: float | None = None
@@ -53,9 +54,9 @@ class SGHMC(Stochastic):
         """β̂/α."""
         return 0.5 * step_size**2 * variance / self.friction
 
-    def time_per_step(self, step_size: float) -> float:
+    def time_per_step(self, step_size: Any) -> Any:
         """In ε/3 if the momentum lasts, in ε²/α where it is soon forgotten."""
-        return min(step_size / 3, step_size**2 / self.friction)
+        return jnp.minimum(step_size / 3, step_size**2 / self.friction)
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""

@@ -2,11 +2,12 @@
 
     x ← x + ½ η ĝ + N(0, η − ¼ η² V̂)        η = ε², in units of the scale
 
-V̂ is the variance of the gradient noise, per coordinate. With the exact gradient of a standard Gaussian the variance of x
-is 1/(1 − ¼ η): an error of first order in η.
+V̂ is the variance of the gradient noise, per coordinate. With the exact gradient of a standard Gaussian the variance of
+x is 1/(1 − ¼ η): an error of first order in η.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +34,7 @@ class SGLD(Stochastic):
     """
 
     name = "sgld"
-    standard_step = 0.25
+    standard_step = 0.15
     step_size: float | None = None
     noise: float | None = None
     num_samples: int = 1
@@ -42,7 +43,7 @@ class SGLD(Stochastic):
         """¼ η V̂."""
         return 0.25 * step_size**2 * variance
 
-    def time_per_step(self, step_size: float) -> float:
+    def time_per_step(self, step_size: Any) -> Any:
         """In η/3."""
         return step_size**2 / 3
 

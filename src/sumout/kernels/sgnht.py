@@ -1,7 +1,7 @@
 """Stochastic gradient Nosé–Hoover thermostat (Ding et al. 2014) by symmetric splitting (Leimkuhler and Shang 2016).
 
-The noise of the gradient need not be known: a thermostat for each coordinate raises the friction ζ where the momentum is
-hotter than it should be and lowers it where it is colder. One step, in units of the scale:
+The noise of the gradient need not be known: a thermostat for each coordinate raises the friction ζ where the momentum
+is hotter than it should be and lowers it where it is colder. One step, in units of the scale:
 
     x ← x + ½ ε v
     draw z at x, take ĝ there
@@ -15,11 +15,13 @@ With an exact gradient ζ settles around γ, with a noisy one around γ + ½ ε 
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from sumout.adapt.caution import Caution
 from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
 from sumout.kernels.stochastic import Info, Noise, Stochastic
@@ -28,7 +30,7 @@ from sumout.program import Data, Nuisance
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["x", "z", "momentum", "tuning", "noise", "thermostat"],
+    data_fields=["x", "z", "momentum", "tuning", "noise", "caution", "thermostat"],
     meta_fields=[],
 )
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class State:
     momentum: Float[Array, " num_x"]
     tuning: Tuning
     noise: Noise
+    caution: Caution
     thermostat: Float[Array, " num_x"]
 
 
@@ -60,7 +63,7 @@ class SGNHT(Stochastic):
     """
 
     name = "sgnht"
-    standard_step = 0.5
+    standard_step = 0.25
     noise = None
     step_size: float | None = None
     friction: float = 1.0
@@ -77,7 +80,7 @@ class SGNHT(Stochastic):
         """½ ε V̂ / γ; of the friction that the noise calls for, and measured to keep it small."""
         return 0.5 * step_size * variance / self.friction
 
-    def time_per_step(self, step_size: float) -> float:
+    def time_per_step(self, step_size: Any) -> Any:
         """In ε/3 if the momentum lasts, in ε/3γ where it is soon forgotten."""
         return step_size / (3 * max(1.0, self.friction))
 

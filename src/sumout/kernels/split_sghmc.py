@@ -13,6 +13,7 @@ second order elsewhere.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +41,7 @@ class SplitSGHMC(Stochastic):
     """
 
     name = "split_sghmc"
-    standard_step = 0.5
+    standard_step = 0.25
     step_size: float | None = None
     friction: float = 1.0
     noise: float | None = None
@@ -55,7 +56,7 @@ class SplitSGHMC(Stochastic):
         """¼ ε² (1 + c)² V̂ / (1 − c²)."""
         return 0.25 * step_size**2 * variance / jnp.tanh(0.5 * self.friction * step_size)
 
-    def time_per_step(self, step_size: float) -> float:
+    def time_per_step(self, step_size: Any) -> Any:
         """In ε/3 if the momentum lasts, in ε/3γ where it is soon forgotten."""
         return step_size / (3 * max(1.0, self.friction))
 

@@ -2,12 +2,16 @@
 
 Two things make their draws wrong. The step is finite, and the gradient is noisy. Both are watched during warm-up:
 
-* the energy error ΔH of one leapfrog step at a fixed z says how coarse the step is for the density at hand. On a standard
-  Gaussian |ΔH| / √num_x is about 0.3 ε³; the step size is tuned until it is what it would be there at the kernel's own
-  `standard_step`.
+* the energy error ΔH of one leapfrog step at a fixed z says how coarse the step is for the density at hand. On a
+  standard Gaussian |ΔH| / √num_x is about 0.3 ε³; the step size is tuned until it is what it would be there at the
+  kernel's own `standard_step`. The bias meter would say it directly, but one window of the warm-up knows it to some ten
+  per cent only, where the third root of an energy error is known to a few.
 * the variance V̂ of the gradient noise, per coordinate, from two gradients with a fresh z each. Every kernel knows which
   share of the noise that it should inject the gradient supplies already; the step size is kept so small that the share
   stays below a quarter on average, and the kernel injects the rest.
+
+At the end of every window the bias meter is read all the same. Where it says, beyond its error, that the draws are too
+wide, both limits are lowered.
 
 With two samples or more in a gradient, V̂ is measured at every step anew, as V differs from place to place; with one, it
 is the average over the warm-up. A measurement is noisy but right on average. Where it exceeds what should be injected,
@@ -24,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from sumout.adapt.caution import Caution
 from sumout.adapt.scale import RunningScale
 from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
@@ -35,7 +40,6 @@ from sumout.program import Data, Nuisance
 FIRST_STEP_SIZE = 1e-3  # without accept/reject, too small a step does no harm and too large a one does
 ENERGY_ERROR = 0.3  # of one step on a standard Gaussian, in units of ε³ √num_x
 MOST_SHARE = 0.25
-MOST_STEPS = 400
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["variance", "count", "debt"], meta_fields=[])
@@ -62,16 +66,19 @@ class Noise:
         return replace(self, variance=variance, count=count)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "momentum", "tuning", "noise"], meta_fields=[])
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["x", "z", "momentum", "tuning", "noise", "caution"], meta_fields=[]
+)
 @dataclass(frozen=True)
 class State:
-    """Position, nuisance, momentum in units of the scale (at rest in kernels without one), what was tuned and measured."""
+    """Position, nuisance, momentum in units of the scale (0 in kernels without one), what was tuned and measured."""
 
     x: Float[Array, " num_x"]
     z: Nuisance
     momentum: Float[Array, " num_x"]
     tuning: Tuning
     noise: Noise
+    caution: Caution
 
 
 @partial(
@@ -122,20 +129,32 @@ class Stochastic(Kernel):
         """The share of the injected noise that a gradient noise of this variance, in units of the scale, supplies."""
         raise NotImplementedError
 
-    def time_per_step(self, step_size: float) -> float:
-        """How far one step goes, in the time in which a draw is forgotten."""
+    def time_per_step(self, step_size: Any) -> Any:
+        """The part of the time in which a draw is forgotten that one step takes."""
         raise NotImplementedError
 
-    def steps_when_tuned(self, states: State) -> int:
+    def steps_when_tuned(self, states: State, efficiency: float) -> int:
         """As many as it takes to forget a draw."""
         step_size = float(np.exp(np.mean(np.log(states.tuning.step_size))))
-        return int(np.clip(np.ceil(1 / self.time_per_step(step_size)), 1, MOST_STEPS))
+        return self.spaced(float(self.time_per_step(step_size)), efficiency)
+
+    def tuned(self, states: Any) -> dict[str, Array]:
+        """Step size, scale, noise, and by how much the bias meter had the step size lowered."""
+        tuning = {"step_size": states.tuning.step_size, "scale": states.tuning.scale}
+        return {**tuning, "gradient_noise": states.noise.variance, "caution": states.caution.factor}
 
     def init(self, x: Array, z: Nuisance) -> Any:
         """At rest; untuned."""
         variance = jnp.full_like(x, 0.0 if self.noise is None else self.noise)
         tuning = Tuning.start(RunningScale.start(x), self.step_size or FIRST_STEP_SIZE)
-        return State(x, z, jnp.zeros_like(x), tuning, Noise(variance, jnp.zeros((), x.dtype), jnp.zeros_like(x)))
+        return State(
+            x,
+            z,
+            jnp.zeros_like(x),
+            tuning,
+            Noise(variance, jnp.zeros((), x.dtype), jnp.zeros_like(x)),
+            Caution.start(x),
+        )
 
     def learn_from(self, x: Array, estimate: GradientEstimate) -> Array:
         """What the scale is learnt from."""
@@ -165,7 +184,7 @@ class Stochastic(Kernel):
         return jax.tree.map(lambda a, b: jnp.where(is_sound, a, b), after, stopped), info
 
     def adapt(self, key: Array, state: Any, info: Info, data: Data, t: Array, length: Array) -> Any:
-        """Measure the noise and the energy error where the chain is; tune step size and scale, unless they are given."""
+        """Measure the noise and the energy error where the chain is; tune step size and scale unless they are given."""
         del info
         assert isinstance(self.target, Target)
         key_noise, key_momentum = jax.random.split(key)
@@ -177,15 +196,17 @@ class Stochastic(Kernel):
             noise = noise.update(estimate.noise * (num_samples / self.num_samples), forget)
         if self.step_size is not None:
             return replace(state, z=z, noise=noise)
-        tuning = state.tuning
+        tuning, caution = state.tuning, state.caution.update(state.x, estimate.gradient)
         momentum = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
         end = leap(self.target, state.x, momentum, z, data, tuning.step_size, tuning.scale)
         _, _, change = energy_change(self.target, (state.x, momentum), end, z, data)
-        standard = ENERGY_ERROR * self.standard_step**3 * np.sqrt(max(state.x.size, 1))
+        standard = ENERGY_ERROR * (caution.factor * self.standard_step) ** 3 * np.sqrt(max(state.x.size, 1))
         share = jnp.max(self.share(tuning.step_size, noise.variance * tuning.scale**2), initial=0)
         # One half where the step is as large as it should be, by whichever is worse; 0 far below, 1 far above.
-        excess = jnp.minimum(jnp.maximum(jnp.abs(change) / standard, 0.5 * share / MOST_SHARE), 1.0)
+        excess = jnp.minimum(jnp.maximum(jnp.abs(change) / standard, 0.5 * share / (caution.factor * MOST_SHARE)), 1.0)
         tuning = tuning.update(self.learn_from(state.x, estimate), 1 - excess, 0.5, t, length)
+        rate = self.time_per_step(tuning.step_size)
+        caution = jax.lax.cond(tuning.window.count == 0, lambda: caution.read(rate), lambda: caution)
         # A step far too large has no rejection to stop it; what momentum it gained goes on to the next.
         momentum = jnp.where(jnp.abs(change) > 100 * standard, 0.0, state.momentum)
-        return replace(state, z=z, noise=noise, tuning=tuning, momentum=momentum)
+        return replace(state, z=z, noise=noise, tuning=tuning, momentum=momentum, caution=caution)

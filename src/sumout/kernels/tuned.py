@@ -46,6 +46,10 @@ class Tuned(Kernel):
         """Untuned."""
         return State(x, z, Tuning.start(RunningScale.start(x, self.dense), self.step_size or FIRST_STEP_SIZE))
 
+    def tuned(self, states: Any) -> dict[str, Array]:
+        """Step size and scale."""
+        return {"step_size": states.tuning.step_size, "scale": states.tuning.scale}
+
     def adapt(self, key: Array, state: Any, info: Any, data: Data, t: Array, length: Array) -> Any:
         """Tune step size and scale by the acceptance, unless the user gave a step size."""
         del key, data

@@ -19,11 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.adapt.mixing import slowest
 from sumout.gradient import Target
 from sumout.kernels.kernel import Kernel
 from sumout.program import Data, Nuisance
 
 CHUNK = 100
+FEWEST_WARM = 50  # draws of warm-up from which their efficiency can be told
 RECORDING = 2**32 - 1  # a number that no step reaches
 
 
@@ -95,22 +97,35 @@ def run_chains(
     states = jax.vmap(kernel.init)(x, z)
     advance = jax.jit(jax.vmap(_advance(kernel, chunk), in_axes=(0, 0, *(None,) * 6)))
     kept: list[Record] = []
+    warm: list[np.ndarray] = []
     done, total = 0, tune + draws
     num_steps = steps or kernel.steps_untuned
     length = tune * num_steps
     t = 0
     while done < total:
         if done == tune and steps is None:
-            num_steps = kernel.steps_when_tuned(states)
+            num_steps = kernel.steps_when_tuned(states, _efficiency(warm))
         count = min(chunk, (tune if done < tune else total) - done)
         states, records = advance(keys, states, data, done, count, t, num_steps, length)
         records = jax.tree.map(lambda a, count=count: np.asarray(a)[:, :count], records)
         if done >= tune:
             kept.append(records)
+        elif steps is None:
+            warm.append(np.concatenate([records.x, records.info.log_density[..., None]], axis=-1))
         done += count
         t += count * num_steps
         report(Progress(done, total, tune, records))
     return Run(jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept), states, num_steps)
+
+
+def _efficiency(warm: list[np.ndarray]) -> float:
+    """Effective draws for each draw in the second half of the warm-up, of x and of its log density; 1 if unknown."""
+    length = sum(part.shape[1] for part in warm)
+    if length < 2 * FEWEST_WARM:
+        return 1.0
+    columns = np.concatenate(warm, axis=1)[:, length // 2 :]
+    ess, _ = slowest(columns)
+    return 1.0 if np.isnan(ess) else ess / (columns.shape[0] * columns.shape[1])
 
 
 def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]:

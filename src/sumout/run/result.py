@@ -22,13 +22,18 @@ BATCH = 64  # draws looked at together
 
 
 def build_result(
-    program: Program, record: Record, likelihood: Likelihood | str, attrs: Mapping[str, Any]
+    program: Program,
+    record: Record,
+    tuned: Mapping[str, Array],
+    likelihood: Likelihood | str,
+    attrs: Mapping[str, Any],
 ) -> "xr.DataTree":
     """Name, shape and label the draws: x and deterministics as the user knows them, z in its support values.
 
     Args:
         program: whose draws they are.
         record: the draws.
+        tuned: what the warm-up has learnt, for each chain.
         likelihood: of every datum, or in words why there is none.
         attrs: what to note of the run.
     """
@@ -52,8 +57,24 @@ def build_result(
         groups["observed_data"] = dict(program.observed)
     dims = {name: list(dims) for name, dims in program.dims.items()}
     tree = from_dict(groups, dims=dims)
+    if tuned:
+        tree["tuned"] = _tuned(program, tuned)
     tree["posterior"].attrs.update(attrs, discrete=list(program.z))
     return tree
+
+
+def _tuned(program: Program, tuned: Mapping[str, Array]) -> "xr.DataTree":
+    """One number for each chain, or one for each chain and coordinate of x on the real line."""
+    import xarray as xr
+
+    names = [
+        name if not site.unconstrained_shape else f"{name}[{', '.join(map(str, index))}]"
+        for name, site in program.x.items()
+        for index in np.ndindex(site.unconstrained_shape)
+    ]
+    dims = ("chain", "coordinate", "other_coordinate")
+    arrays = {name: (dims[: np.ndim(value)], np.asarray(value)) for name, value in tuned.items()}
+    return xr.DataTree(xr.Dataset(arrays, coords={"coordinate": names}))
 
 
 def _by_name(program: Program, x: Any) -> dict[str, np.ndarray]:

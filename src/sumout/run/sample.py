@@ -45,7 +45,7 @@ def sample(
     Args:
         program: from `sumout.program` or `sumout.density`.
         kernel: an object such as `sumout.SGHMC(step_size=0.05)`, its name, or None for the default: NUTS where all z is
-            summed out, HMC in turns with moves on z where some is drawn.
+            summed out, GHMC with a fresh z for every gradient where some is drawn.
         draws: draws to keep from each chain.
         tune: draws of warm-up before them, not kept.
         steps: steps of the kernel between draws (of HMC and NUTS a step is a trajectory); None leaves it to the kernel.
@@ -60,9 +60,11 @@ def sample(
 
     Returns:
         A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;
-        `sample_stats` what the kernel reports; `observed_data` the data; `unconstrained_posterior` x on the real line;
-        `log_likelihood` log p(y_i | x) of every datum with its z summed out, as leave-one-out cross-validation wants.
-        Where a datum's z cannot be summed out that group is missing, and `posterior.attrs["log_likelihood"]` says why.
+        `sample_stats` what the kernel reports; `tuned` what its warm-up has learnt; `observed_data` the data;
+        `unconstrained_posterior` x on the real line and `unconstrained_gradient` the gradient there, for the bias meter
+        of `sumout.summary`; `log_likelihood` log p(y_i | x) of every datum with its z summed out, as leave-one-out
+        cross-validation wants. Where a datum's z cannot be summed out that group is missing, and
+        `posterior.attrs["log_likelihood"]` says why.
 
     Example:
         >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
@@ -92,7 +94,7 @@ def sample(
         )  # fmt: skip
     likelihood = build_likelihood(made) if log_likelihood else "not asked for"
     attrs = {"kernel": repr(chosen), "seed": seed, "tune": tune, "steps": run.steps}
-    return build_result(program, run.record, likelihood, attrs)
+    return build_result(program, run.record, chosen.tuned(run.states), likelihood, attrs)
 
 
 def _check_options(program: Any, **numbers: Any) -> None:

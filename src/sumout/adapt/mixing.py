@@ -1,0 +1,28 @@
+"""How well chains mix: the fewest effective draws over many columns of numbers.
+
+Of many columns only those in which chains and their halves differ most are judged.
+"""
+
+import numpy as np
+
+MOST_JUDGED = 50
+
+
+def slowest(columns: np.ndarray) -> tuple[float, float]:
+    """The fewest effective draws and the largest r_hat over the columns; NaN where none of them ever changes."""
+    import arviz_stats  # takes half a second to import
+
+    columns = columns[..., columns.std(axis=(0, 1)) > 0]
+    judged = columns[..., np.argsort(-_disagreement(columns))[:MOST_JUDGED]]
+    each = [judged[..., i] for i in range(judged.shape[-1])]
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    ess = [float(arviz_stats.ess(c, method="mean", **axes)) for c in each]  # pyright: ignore
+    r_hat = [float(arviz_stats.rhat(c, method="split", **axes)) for c in each]  # pyright: ignore
+    return min(ess, default=np.nan), max(r_hat, default=np.nan)
+
+
+def _disagreement(columns: np.ndarray) -> np.ndarray:
+    """Variance between the means of half chains, as a part of the whole."""
+    half = columns.shape[1] // 2
+    means = np.concatenate([columns[:, :half].mean(axis=1), columns[:, half:].mean(axis=1)])
+    return means.var(axis=0) / columns.var(axis=(0, 1))

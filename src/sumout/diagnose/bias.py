@@ -1,0 +1,58 @@
+"""The bias meter: are the draws as wide as the posterior whose gradient they know?
+
+    −E (x_i − c) ∂_i log p(x, z, y) = 1        for every coordinate of x on the real line and any constant c
+
+when (x, z) comes from p(x, z|y), by integration by parts. The average over the draws, with c their mean, is 1 but for
+its Monte-Carlo error if the draws are right, and about the factor by which their variance is too large if they are not
+(on a Gaussian, exactly that). It sees neither modes that no chain has visited nor a wrong model.
+"""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
+
+TOLERANCE = 0.05
+FALSE_ALARMS = 0.01  # how often a run that is right may be called biased, over all coordinates together
+
+
+@dataclass(frozen=True)
+class Meter:
+    """The meter of every coordinate of a variable on the real line, and its standard error."""
+
+    value: np.ndarray
+    error: np.ndarray
+
+    @property
+    def excess(self) -> np.ndarray:
+        """By how many standard errors the meter is outside the tolerated interval around 1."""
+        return (np.abs(self.value - 1) - TOLERANCE) / self.error
+
+
+def read_meters(idata: "xr.DataTree") -> dict[str, Meter]:
+    """The meters of a run, by variable."""
+    positions, gradients = (idata[f"unconstrained_{name}"].to_dataset() for name in ("posterior", "gradient"))
+    return {str(name): _read(positions[name].values, gradients[name].values) for name in positions.data_vars}
+
+
+def worst_excess(meters: dict[str, Meter]) -> float:
+    """The most standard errors by which some coordinate may exceed the interval by chance."""
+    num = max(sum(meter.value.size for meter in meters.values()), 1)
+    return NormalDist().inv_cdf(1 - FALSE_ALARMS / (2 * num))
+
+
+def _read(x: np.ndarray, gradient: np.ndarray) -> Meter:
+    import arviz_stats  # takes half a second to import
+
+    x, gradient = (np.asarray(a, np.float64) for a in (x, gradient))
+    terms = -(x - x.mean(axis=(0, 1))) * gradient
+    columns = terms.reshape(*terms.shape[:2], -1)
+    errors = [
+        float(arviz_stats.mcse(columns[..., i], method="mean", chain_axis=0, draw_axis=1))  # pyright: ignore
+        for i in range(columns.shape[-1])
+    ]
+    return Meter(terms.mean(axis=(0, 1)), np.reshape(errors, terms.shape[2:]))
