@@ -1,5 +1,6 @@
 """sumout: leave the discrete variables in; sumout sums them out."""
 
+from sumout.ascent.maximum import Maximum
 from sumout.diagnose import summary
 from sumout.explain import explain
 from sumout.frontends.density import density
@@ -9,6 +10,7 @@ from sumout.kernels.hmc import HMC
 from sumout.kernels.nuts import NUTS
 from sumout.kernels.sghmc import SGHMC
 from sumout.marginals import marginals
+from sumout.maximize import maximize
 from sumout.reading.structure import Structure, read
 from sumout.run.sample import sample
 from sumout.supports import count, finite, implicit
@@ -17,6 +19,7 @@ __all__ = [
     "HMC",
     "NUTS",
     "SGHMC",
+    "Maximum",
     "Structure",
     "count",
     "density",
@@ -25,6 +28,7 @@ __all__ = [
     "gradient_estimator",
     "implicit",
     "marginals",
+    "maximize",
     "program",
     "read",
     "sample",

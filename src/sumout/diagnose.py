@@ -18,6 +18,10 @@ class SamplingWarning(UserWarning):
     """A run whose draws should not be trusted as they are."""
 
 
+class ConvergenceWarning(UserWarning):
+    """A maximum that may not be one."""
+
+
 def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any:
     """Means, spreads and diagnostics of a run, as a pandas DataFrame; warns where the run should not be trusted.
 

@@ -83,7 +83,7 @@ def sample(
     key_start, key_guard, key_run = jax.random.split(jax.random.key(seed), 3)
     with progress_bar(progress, chains) as report:
         x, z = find_starts(program, target, key_start, chains)
-        _guard_reading(made, key_guard, x[0], jax.tree.map(lambda a: a[0], z))
+        guard_reading(made, key_guard, x[0], jax.tree.map(lambda a: a[0], z))
         record, _ = run_chains(
             chosen.bind(target), key_run, x, z, program.data,
             draws=draws, tune=tune, steps=chosen.steps_per_draw(steps), chunk=chunk, report=report,
@@ -105,7 +105,7 @@ def _check_options(program: Any, **numbers: Any) -> None:
             raise OptionError(f"sample: {name}={value!r} must be a whole number of at least {least.get(name, 1)}.")
 
 
-def _guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: dict[str, jax.Array]) -> None:
+def guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: dict[str, jax.Array]) -> None:
     """Change a random half of the sites, a few times over, and see that only the right factors move."""
     program = plan.structure.program
 
