@@ -6,7 +6,6 @@ This is not the x of the most probable pair (x, z): what a single z gives to x, 
 """
 
 import math
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from numbers import Integral, Real
@@ -20,8 +19,7 @@ from jaxtyping import Array
 from sumout.ascent.drawn import ascend_with_draws
 from sumout.ascent.exact import ascend_exactly
 from sumout.ascent.maximum import Maximum
-from sumout.ascent.tell import build_maximum, is_any_higher, refuse_moving_supports
-from sumout.diagnose import ConvergenceWarning
+from sumout.ascent.tell import build_maximum, refuse_moving_supports
 from sumout.errors import ModelError, OptionError, StartError
 from sumout.gradient import Target, make_target
 from sumout.plan import make_plan
@@ -98,10 +96,7 @@ def maximize(
                 target, key_ascent, x, z, aim.data,
                 steps=steps, learning_rate=float(learning_rate), compiler_options=compiler_options(aim), report=report,
             )  # fmt: skip
-    found = build_maximum(made, ends, starts, key_z)
-    if not found.converged or is_any_higher(ends):
-        warnings.warn(found.message, ConvergenceWarning, stacklevel=2)
-    return found
+    return build_maximum(made, ends, starts, key_z)
 
 
 def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, seed: Any, jacobian: Any) -> None:

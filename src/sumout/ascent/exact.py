@@ -19,7 +19,9 @@ from sumout.reading.structure import QUICK_COMPILE
 
 CHUNK = 50
 PATIENCE = 10  # steps without any gain
+LOSS = 1e-6  # of the log density, as in optax's line search
 TOLERANCE = 1e-3  # nats
+BEYOND = 1e10  # on the real line; no mode is looked for so far out
 SHAKES = 8
 SHAKEN_BY = 4  # units in the last place
 MOST_ROUND_OFF = 0.5  # nats; where round-off is larger the density is a spike too narrow for the type of x
@@ -45,16 +47,19 @@ def ascend_exactly(
             return -log_density(x, data)
 
         def step(carry: tuple[Array, Any]) -> tuple[Array, Any]:
-            i, (x, memory, _) = carry
+            i, (x, memory, idle) = carry
             value, gradient = optax.value_and_grad_from_state(descend)(x, state=memory)
             update, moved_on = search.update(gradient, memory, x, value=value, grad=gradient, value_fn=descend)
             new, reached = x + update, optax.tree.get(moved_on, "value")
             slope = optax.tree.get(moved_on, "grad")
             is_sound = jnp.isfinite(reached) & jnp.isfinite(new).all() & jnp.isfinite(slope).all()
-            idle = jnp.where(is_sound & (reached < value), 0, carry[1][2] + 1)
+            # Within round-off a step may seem to lose. One that really loses is taken back, and what L-BFGS has learnt
+            # of the curvature is forgotten.
+            is_taken = is_sound & (reached <= value + LOSS * jnp.abs(value))
+            state = jax.tree.map(lambda a, b: jnp.where(is_taken, a, b), (new, moved_on), (x, search.init(x)))
             is_flat = (jnp.abs(slope) * jnp.maximum(1.0, jnp.abs(new))).max() <= jnp.finfo(x.dtype).eps ** 0.5
-            kept = jax.tree.map(lambda a, b: jnp.where(is_sound, a, b), (new, moved_on), (x, memory))
-            return i + 1, (*kept, jnp.where(is_flat | ~is_sound, PATIENCE, idle))
+            idle = jnp.where(is_taken, jnp.where(reached < value, 0, idle + 1), idle + PATIENCE // 2)
+            return i + 1, (*state, jnp.where(is_taken & is_flat, PATIENCE, idle))
 
         return jax.lax.while_loop(
             lambda carry: (carry[0] < count) & (carry[1][2] < PATIENCE), step, (jnp.array(0), state)
@@ -70,8 +75,7 @@ def ascend_exactly(
         count = min(CHUNK, steps - done)
         states = advance_all(states, data, count)
         done += count
-        highest = float(np.max(-np.asarray(optax.tree.get(states[1], "value"))))
-        report(done, f"log density {highest:.6g}, {int((states[2] >= PATIENCE).sum())} of {len(x)} stand still")
+        report(done, f"{int((states[2] >= PATIENCE).sum())} of {len(x)} stand still")
     return _judge(log_density, states[0], z, data)
 
 
@@ -94,5 +98,5 @@ def _judge(log_density: Callable[[Array, Data], Array], x: Array, z: Nuisance, d
     values, gradient, error = (np.asarray(part) for part in look(x, data))
     ends = np.asarray(x)
     allowed = TOLERANCE + np.minimum(5 * error * lengths(ends), MOST_ROUND_OFF)
-    is_unsettled = ~(np.abs(gradient) * lengths(ends) <= allowed)  # NaN is unsettled too
-    return Ends(ends, z, values, gradient, is_unsettled)
+    is_settled = (np.abs(gradient) * lengths(ends) <= allowed) & (np.abs(ends) < BEYOND)
+    return Ends(ends, z, values, gradient, ~is_settled)

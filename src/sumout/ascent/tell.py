@@ -1,5 +1,6 @@
 """From the ends of the ascents to a `Maximum`: the best of them by name, z given it, and what to say of it."""
 
+import warnings
 from functools import partial
 
 import jax
@@ -11,6 +12,7 @@ from jaxtyping import Array
 from sumout.ascent.drawn import DRAWS
 from sumout.ascent.ends import Ends, lengths
 from sumout.ascent.maximum import SAME, Ascent, Maximum
+from sumout.diagnose import ConvergenceWarning
 from sumout.errors import ModelError
 from sumout.marginals import frequencies, probabilities
 from sumout.plan import Plan
@@ -43,13 +45,8 @@ def _named_by_z(program: Program) -> set[str]:
     return found
 
 
-def is_any_higher(ends: Ends) -> bool:
-    """Whether some ascent that did not converge went higher than the best that did."""
-    return bool((ends.log_density > ends.log_density[ends.best] + SAME).any())
-
-
 def build_maximum(plan: Plan, ends: Ends, starts: int, key: Array) -> Maximum:
-    """The best of the ends as the user knows it."""
+    """The best of the ends as the user knows it; warns where there are doubts."""
     program, best = plan.structure.program, ends.best
     x, z = jnp.asarray(ends.x[best]), jax.tree.map(lambda a: a[best], ends.z)
     compiled = partial(jax.jit, compiler_options=QUICK_COMPILE)
@@ -60,6 +57,9 @@ def build_maximum(plan: Plan, ends: Ends, starts: int, key: Array) -> Maximum:
     values = {name: np.asarray(v) for name, v in constrain(ends.x, z if mode is None else mode, program.data).items()}
     left_out = set() if mode is not None else _named_by_z(program)
     gaps = ends.log_density[best] - ends.log_density
+    message, is_doubtful = _describe(plan, ends, starts, values)
+    if is_doubtful:
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
     return Maximum(
         x={name: value[best] for name, value in values.items() if name not in left_out},
         unconstrained={name: np.asarray(value) for name, value in program.unravel(x).items()},
@@ -67,7 +67,7 @@ def build_maximum(plan: Plan, ends: Ends, starts: int, key: Array) -> Maximum:
         z=_given_x(plan, key, x, z),
         z_mode=None if mode is None else {name: np.asarray(value) for name, value in mode.items()},
         converged=bool(ends.is_top[best]),
-        message=_describe(plan, ends, starts, values),
+        message=message,
         starts=tuple(
             Ascent({name: values[name][i] for name in program.x}, float(gaps[i]), bool(ends.is_top[i]))
             for i in range(len(ends.x))
@@ -108,29 +108,31 @@ def _given_x(plan: Plan, key: Array, x: Array, z: Nuisance) -> dict[str, np.ndar
     return found
 
 
-def _describe(plan: Plan, ends: Ends, starts: int, values: dict[str, np.ndarray]) -> str:
-    """Whether the best end is a top and how that is known; what befell the other ascents."""
+def _describe(plan: Plan, ends: Ends, starts: int, values: dict[str, np.ndarray]) -> tuple[str, bool]:
+    """Whether the best end is a top and how that is known, what befell the others; and whether to warn of it."""
     program, best = plan.structure.program, ends.best
     x, gradient = ends.x[best], ends.gradient[best]
     if not ends.is_top[best]:
-        words = [_complain(program, x, gradient, ends.is_unsettled[best])]
-    elif plan.sums_all:
-        words = [f"Converged: the gradient is zero (a step gains {np.abs(gradient * lengths(x)).max():.0e} nats)."]
+        return _complain(program, x, gradient, ends.is_unsettled[best]), True
+    doubts = []
+    for name, part in program.unravel(x).items():
+        is_bounded = values[name][best].shape != part.shape or not np.allclose(values[name][best], part)
+        if is_bounded and np.abs(part).max(initial=0.0) > FAR:
+            doubts.append(f"{name} is far out, as it is when the mode lies at the edge of the support.")
+    has_run_off = (ends.is_unsettled & (np.abs(ends.x) > FAR)).any(axis=1)
+    others = has_run_off | (ends.log_density > ends.log_density[best] + SAME)
+    if others.any():
+        doubts.append(
+            f"{others.sum()} other ascents ran off or went higher without coming to a top: this is a local mode, and the "
+            "density may be unbounded. A prior that keeps scales away from zero would help."
+        )
+    if plan.sums_all:
+        words = f"Converged: the gradient is zero (a step gains {np.abs(gradient * lengths(x)).max():.0e} nats)."
     else:
-        words = [f"Converged: averaged over {DRAWS:,} draws of z, the gradient is zero within its error."]
-    if ends.is_top[best]:
-        for name, part in program.unravel(x).items():
-            is_bounded = values[name][best].shape != part.shape or not np.allclose(values[name][best], part)
-            if is_bounded and np.abs(part).max(initial=0.0) > FAR:
-                words.append(f"{name} is far out, as it is when the mode lies at the edge of the support.")
-        if is_any_higher(ends):
-            words.append(
-                "Other ascents went higher without coming to a top, so this is a local mode and the density may be "
-                "unbounded: a prior that keeps scales away from zero would help."
-            )
-    if len(ends.x) < starts:
-        words.append(f"{starts - len(ends.x)} of {starts} starts found no point of finite density.")
-    return " ".join(words)
+        words = f"Converged: averaged over {DRAWS:,} draws of z, the gradient is zero within its error."
+    lost = starts - len(ends.x)
+    lost_words = [f"{lost} of {starts} starts found no point of finite density."] if lost else []
+    return " ".join([words, *doubts, *lost_words]), bool(doubts)
 
 
 def _complain(program: Program, x: np.ndarray, gradient: np.ndarray, is_unsettled: np.ndarray) -> str:
@@ -140,12 +142,12 @@ def _complain(program: Program, x: np.ndarray, gradient: np.ndarray, is_unsettle
     shown = ", ".join(where[:5]) + (" and others" if len(where) > 5 else "")
     if not np.isfinite(gradient).all():
         return f"Did not converge: the density or its gradient is not finite at the end of the ascent (see {shown})."
-    gain = np.abs(gradient * lengths(x)).max()
     if (np.abs(x[is_unsettled]) > FAR).any():
         return (
-            f"Did not converge: {shown} ran off, to {np.abs(x[is_unsettled]).max():.3g} on the real line, and the log "
-            f"density still rises there (by {gain:.2g} nats for a step). It may have no maximum: check the priors."
+            f"Did not converge: {shown} ran off, to {np.abs(x[is_unsettled]).max():.3g} on the real line, and the density "
+            "may rise without end. Check the priors: one that keeps scales away from zero would help."
         )
+    gain = np.abs(gradient * lengths(x)).max()
     return (
         f"Did not converge: along {shown} the log density still rises (by {gain:.2g} nats for a step)."
         " Take more steps or, where z is drawn, another learning_rate; or the density is too narrow a spike to climb."
