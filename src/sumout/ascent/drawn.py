@@ -51,7 +51,9 @@ def ascend_with_draws(
     x = means.mean(axis=1)
 
     @partial(jax.jit, compiler_options=compiler_options)
-    def finish(key: Array, means: Array, x: Array, z: Nuisance, data: Data) -> tuple[Nuisance, Array, Array]:
+    def finish(
+        key: Array, means: Array, x: Array, z: Nuisance, data: Data
+    ) -> tuple[Nuisance, Array, tuple[Array, Array]]:
         key_gradients, key_rises = jax.random.split(key)
         z, gradients = jax.vmap(partial(_average_gradients, target), (0, 0, 0, None))(
             _keys(key_gradients, len(x)), x, z, data
@@ -63,26 +65,28 @@ def ascend_with_draws(
         return z, gradients, rises
 
     @partial(jax.jit, compiler_options=compiler_options)
-    def compare(key: Array, x: Array, z: Nuisance, data: Data, base: int) -> Array:
+    def compare(key: Array, x: Array, z: Nuisance, data: Data, base: int) -> tuple[Array, Array]:
         first, first_z = jax.tree.map(lambda a: a[base], (x, z))
         gains = jax.vmap(partial(_gains, target), (0, None, None, 0, 0, None))
-        return gains(_keys(key, len(x)), first, first_z, x, z, data).sum(axis=1)
+        return gains(_keys(key, len(x)), first, first_z, x, z, data)
 
     z, gradients, rises = finish(key_judge, means, x, z, data)
-    gradient, is_unsettled = _judge(np.asarray(x), np.asarray(gradients), np.asarray(rises))
+    gradient, is_unsettled = _judge(np.asarray(x), np.asarray(gradients), *map(np.asarray, rises))
     # Heights are measured from one end, a top if there is one.
     base = int(np.argmax(np.isfinite(gradient).all(axis=1) * (1 + ~is_unsettled.any(axis=1))))
-    heights = compare(key_lines, x, z, data, base)
-    return Ends(np.asarray(x), z, np.asarray(heights), gradient, is_unsettled)
+    heights, errors = map(np.asarray, compare(key_lines, x, z, data, base))
+    return Ends(np.asarray(x), z, heights.sum(axis=1), gradient, is_unsettled, errors)
 
 
-def _judge(x: np.ndarray, gradients: np.ndarray, rises: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _judge(
+    x: np.ndarray, gradients: np.ndarray, rises: np.ndarray, rise_errors: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The mean gradient at each end; along which coordinates it is not zero, or the ascent was still rising."""
     gradient = gradients.mean(axis=1)
     error = gradients.std(axis=1, ddof=1) / np.sqrt(BATCHES)
     is_slope = ~(np.abs(gradient) * lengths(x) <= TOLERANCE + DEVIATIONS * error * lengths(x))  # NaN is one too
     total = rises.sum(axis=1, keepdims=True)
-    is_rising = ~(total <= RISE) & ~(rises < total / x.shape[1])
+    is_rising = ~(total <= RISE + DEVIATIONS * rise_errors[:, None]) & ~(rises < total / x.shape[1])
     return gradient, is_slope | is_rising
 
 
@@ -144,8 +148,14 @@ def _average_gradients(target: Target, key: Array, x: Array, z: Nuisance, data: 
     return jax.lax.scan(batch, z, jnp.arange(BATCHES))
 
 
-def _gains(target: Target, key: Array, a: Array, z_a: Nuisance, b: Array, z_b: Nuisance, data: Data) -> Array:
-    """What each coordinate adds to the log density from a to b: the integral of the gradient, there and back."""
+def _gains(
+    target: Target, key: Array, a: Array, z_a: Nuisance, b: Array, z_b: Nuisance, data: Data
+) -> tuple[Array, Array]:
+    """What each coordinate adds to the log density from a to b, and the standard error of their sum.
+
+    The gradient is integrated there and back. Neighbouring points tell the noise, as the integrand itself hardly
+    changes between them; that z lags behind x shows where the way back does not undo the way there.
+    """
 
     def along(key: Array, a: Array, z: Nuisance, b: Array) -> Array:
         def one(z: Nuisance, i: Array) -> tuple[Nuisance, Array]:
@@ -154,7 +164,10 @@ def _gains(target: Target, key: Array, a: Array, z_a: Nuisance, b: Array, z_b: N
             estimate = estimate_gradient(target, 1, key_z, a + t * (b - a), z, data)
             return estimate.z, estimate.gradient * (b - a)
 
-        return jax.lax.scan(one, z, jnp.arange(POINTS))[1].mean(axis=0)
+        return jax.lax.scan(one, z, jnp.arange(POINTS))[1]
 
-    there, back = jax.random.split(key)
-    return (along(there, a, z_a, b) - along(back, b, z_b, a)) / 2
+    z = jax.tree.map(lambda one, other: jnp.stack([one, other]), z_a, z_b)
+    ways = jax.vmap(along)(jax.random.split(key), jnp.stack([a, b]), z, jnp.stack([b, a]))
+    there, back = ways.mean(axis=1)
+    noise = (jnp.diff(ways.sum(axis=2), axis=1) ** 2).mean() / 2 / (2 * POINTS)
+    return (there - back) / 2, jnp.maximum(jnp.sqrt(noise), jnp.abs((there + back).sum()) / 2)

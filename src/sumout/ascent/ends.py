@@ -23,6 +23,7 @@ class Ends:
         log_density: of the ends; only differences mean anything where z is drawn.
         gradient: at the ends; averaged over draws of z where it is drawn.
         is_unsettled: for each coordinate whether the density still rises, or x still moves, along it.
+        log_density_error: standard error of `log_density`.
     """
 
     x: Float[np.ndarray, "starts num_x"]
@@ -30,11 +31,19 @@ class Ends:
     log_density: Float[np.ndarray, " starts"]
     gradient: Float[np.ndarray, "starts num_x"]
     is_unsettled: Bool[np.ndarray, "starts num_x"]
+    log_density_error: Float[np.ndarray, " starts"]
 
     @property
     def is_top(self) -> Bool[np.ndarray, " starts"]:
         """Which of the ascents converged."""
         return ~self.is_unsettled.any(axis=1) & np.isfinite(self.log_density)
+
+    @property
+    def gaps(self) -> tuple[np.ndarray, np.ndarray]:
+        """By how much each end is below the best, and the standard error of that."""
+        error = np.hypot(self.log_density_error, self.log_density_error[self.best])
+        error[self.best] = 0.0
+        return self.log_density[self.best] - self.log_density, error
 
     @property
     def best(self) -> int:

@@ -99,4 +99,4 @@ def _judge(log_density: Callable[[Array, Data], Array], x: Array, z: Nuisance, d
     ends = np.asarray(x)
     allowed = TOLERANCE + np.minimum(5 * error * lengths(ends), MOST_ROUND_OFF)
     is_settled = (np.abs(gradient) * lengths(ends) <= allowed) & (np.abs(ends) < BEYOND)
-    return Ends(ends, z, values, gradient, ~is_settled)
+    return Ends(ends, z, values, gradient, ~is_settled, np.zeros(len(ends)))

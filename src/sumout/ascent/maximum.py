@@ -16,11 +16,13 @@ class Ascent:
     Attributes:
         x: named values as the user knows them.
         gap: by how many nats its log density is below that of the maximum; negative if it is higher.
+        gap_error: standard error of the gap, where z is drawn; 0 where it is summed out.
         converged: whether it ended at a top.
     """
 
     x: Mapping[str, np.ndarray]
     gap: float
+    gap_error: float
     converged: bool
 
 
@@ -61,10 +63,10 @@ class Maximum:
 
     def _tell_starts(self) -> str:
         """How many starts ended as high, and how far below the others did."""
-        gaps = np.sort([start.gap for start in self.starts if start.converged])
-        lower = [f"{gap:.3g}" for gap in gaps if gap > SAME]
+        tops = [start for start in self.starts if start.converged]
+        lower = [f"{start.gap:.3g}" for start in tops if start.gap > SAME + 3 * start.gap_error]
         lost = sum(not start.converged for start in self.starts)
-        words = f"{len(self.starts)} starts: {len(gaps) - len(lower)} ended as high"
+        words = f"{len(self.starts)} starts: {len(tops) - len(lower)} ended as high"
         words += f", {len(lower)} in lower modes ({', '.join(lower[:5])} nats below)" if lower else ""
         return words + (f", {lost} did not converge." if lost else ".")
 

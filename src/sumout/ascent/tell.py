@@ -56,7 +56,7 @@ def build_maximum(plan: Plan, ends: Ends, starts: int, key: Array) -> Maximum:
     constrain = compiled(jax.vmap(program.constrain, in_axes=(0, None, None)))
     values = {name: np.asarray(v) for name, v in constrain(ends.x, z if mode is None else mode, program.data).items()}
     left_out = set() if mode is not None else _named_by_z(program)
-    gaps = ends.log_density[best] - ends.log_density
+    gaps, errors = ends.gaps
     message, is_doubtful = _describe(plan, ends, starts, values)
     if is_doubtful:
         warnings.warn(message, ConvergenceWarning, stacklevel=3)
@@ -69,7 +69,9 @@ def build_maximum(plan: Plan, ends: Ends, starts: int, key: Array) -> Maximum:
         converged=bool(ends.is_top[best]),
         message=message,
         starts=tuple(
-            Ascent({name: values[name][i] for name in program.x}, float(gaps[i]), bool(ends.is_top[i]))
+            Ascent(
+                {name: values[name][i] for name in program.x}, float(gaps[i]), float(errors[i]), bool(ends.is_top[i])
+            )
             for i in range(len(ends.x))
         ),
     )
@@ -120,11 +122,12 @@ def _describe(plan: Plan, ends: Ends, starts: int, values: dict[str, np.ndarray]
         if is_bounded and np.abs(part).max(initial=0.0) > FAR:
             doubts.append(f"{name} is far out, as it is when the mode lies at the edge of the support.")
     has_run_off = (ends.is_unsettled & (np.abs(ends.x) > FAR)).any(axis=1)
-    others = has_run_off | (ends.log_density > ends.log_density[best] + SAME)
+    gaps, errors = ends.gaps
+    others = has_run_off | (gaps < -(SAME + 3 * errors))
     if others.any():
         doubts.append(
-            f"{others.sum()} other ascents ran off or went higher without coming to a top: this is a local mode, and the "
-            "density may be unbounded. A prior that keeps scales away from zero would help."
+            f"{others.sum()} other ascents ran off or went higher without coming to a top: this is a local mode, and "
+            "the density may be unbounded. A prior that keeps scales away from zero would help."
         )
     if plan.sums_all:
         words = f"Converged: the gradient is zero (a step gains {np.abs(gradient * lengths(x)).max():.0e} nats)."
@@ -144,8 +147,8 @@ def _complain(program: Program, x: np.ndarray, gradient: np.ndarray, is_unsettle
         return f"Did not converge: the density or its gradient is not finite at the end of the ascent (see {shown})."
     if (np.abs(x[is_unsettled]) > FAR).any():
         return (
-            f"Did not converge: {shown} ran off, to {np.abs(x[is_unsettled]).max():.3g} on the real line, and the density "
-            "may rise without end. Check the priors: one that keeps scales away from zero would help."
+            f"Did not converge: {shown} ran off, to {np.abs(x[is_unsettled]).max():.3g} on the real line, and the "
+            "density may rise without end. Check the priors: one that keeps scales away from zero would help."
         )
     gain = np.abs(gradient * lengths(x)).max()
     return (

@@ -14,7 +14,7 @@ from sumout.kernels.names import find_kernel
 from sumout.likelihood import build_likelihood
 from sumout.plan import Plan, make_plan
 from sumout.program import Program
-from sumout.reading.structure import guard, read
+from sumout.reading.structure import QUICK_COMPILE, guard, read
 from sumout.run.loop import CHUNK, run_chains
 from sumout.run.progress import progress_bar
 from sumout.run.result import build_result
@@ -119,4 +119,5 @@ def guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: dict[str, jax.Arr
         spread = {name: c.reshape(c.shape + (1,) * (z[name].ndim - c.ndim)) for name, c in chosen.items()}
         return {name: jnp.where(spread[name], other[name], z[name]) for name in z}
 
-    guard(plan.structure, x, z, jax.vmap(flip)(jax.random.split(key, GUARD_FLIPS)))
+    flips = jax.jit(jax.vmap(flip), compiler_options=QUICK_COMPILE)(jax.random.split(key, GUARD_FLIPS))
+    guard(plan.structure, x, z, flips)
