@@ -1,5 +1,6 @@
 """sumout: leave the discrete variables in; sumout sums them out."""
 
+from sumout.ascent.maximum import Maximum
 from sumout.diagnose.summary import summary
 from sumout.explain import explain
 from sumout.frontends.density import density
@@ -14,6 +15,7 @@ from sumout.kernels.sgld import SGLD
 from sumout.kernels.sgnht import SGNHT
 from sumout.kernels.split_sghmc import SplitSGHMC
 from sumout.marginals import marginals
+from sumout.maximize import maximize
 from sumout.reading.structure import Structure, read
 from sumout.run.sample import sample
 from sumout.supports import count, finite, implicit
@@ -26,6 +28,7 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
+    "Maximum",
     "SplitSGHMC",
     "Structure",
     "count",
@@ -35,6 +38,7 @@ __all__ = [
     "gradient_estimator",
     "implicit",
     "marginals",
+    "maximize",
     "program",
     "read",
     "sample",

@@ -1,4 +1,4 @@
-"""The errors sumout raises. Each says what was seen, why it cannot be, and what to change."""
+"""The errors sumout raises and the warnings it gives: what was seen, why it cannot be, and what to change."""
 
 
 class SumoutError(Exception):
@@ -19,3 +19,11 @@ class StartError(ModelError):
 
 class ReadingError(SumoutError, AssertionError):
     """The reading of the program contradicts the program: a fault in sumout, please report it."""
+
+
+class SamplingWarning(UserWarning):
+    """A run whose draws should not be trusted as they are."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A maximum that may not be one."""

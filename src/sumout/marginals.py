@@ -66,7 +66,7 @@ def marginals(program: Program, idata: "xr.DataTree") -> "xr.Dataset":
         if isinstance(support, Finite):
             rows = table[numbers, : support.num_values]
             unknown = np.isnan(rows).any(axis=1)
-            rows[unknown] = _frequencies(support, z[name])[unknown]
+            rows[unknown] = frequencies(support, z[name])[unknown]
             rows = rows.reshape(*support.shape, support.num_values)
             coords = {f"{name}_value": support.values} if support.values.ndim == 1 else {}
             arrays[name] = xr.DataArray(rows, dims=(*_dims(program, name), f"{name}_value"), coords=coords)
@@ -111,20 +111,25 @@ def _mean_probabilities(plan: Plan, x: Array, z: Nuisance, data: Data) -> Array:
     """The conditional probabilities of all sites, `(sites, K)`, averaged over the draws; NaN without a table."""
 
     def add(total: Array, draw: tuple[Array, Nuisance]) -> tuple[Array, None]:
-        return total + _probabilities(plan, *draw, data), None
+        return total + probabilities(plan, *draw, data), None
 
-    shape = jax.eval_shape(lambda x, z: _probabilities(plan, x, z, data), x[0], jax.tree.map(lambda a: a[0], z))
+    shape = jax.eval_shape(lambda x, z: probabilities(plan, x, z, data), x[0], jax.tree.map(lambda a: a[0], z))
     total, _ = jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), (x, z))
     return total / len(x)
 
 
-def _probabilities(plan: Plan, x: Array, z: Nuisance, data: Data) -> Array:
+def probabilities(plan: Plan, x: Array, z: Nuisance, data: Data) -> Array:
+    """Probabilities of the values of every site, `(sites, K)`: given x and, where z is drawn, given the other sites.
+
+    NaN where a site has no table. Sites that are summed out or drawn jointly are given only x and the sites outside.
+    """
     most = int(num_values(plan.structure).max(initial=1))
     found = jnp.full((plan.structure.num_sites, most), jnp.nan)
-    if plan.summation is not None:
-        rows = jnp.exp(plan.summation.log_marginals(x, z, data))
-        found = found.at[:, : rows.shape[1]].set(rows)
-        found = jnp.where(jnp.arange(most) < rows.shape[1], found, jnp.where(jnp.isnan(rows[:, :1]), jnp.nan, 0.0))
+    for summation in (plan.summation, *plan.moves):
+        if isinstance(summation, Summation):
+            rows = jnp.exp(summation.log_marginals(x, z, data))
+            wide = jnp.pad(rows, ((0, 0), (0, most - rows.shape[1])))
+            found = jnp.where(jnp.isnan(rows[:, :1]), found, wide)
     for move in plan.moves:
         for block in _gibbs_blocks(move):
             rows = block.conditionals(x, z, data).T
@@ -139,7 +144,7 @@ def _gibbs_blocks(move: Any) -> list[Gibbs]:
     return [move] if isinstance(move, Gibbs) else []
 
 
-def _frequencies(support: Finite, drawn: Array) -> np.ndarray:
+def frequencies(support: Finite, drawn: Array | np.ndarray) -> np.ndarray:
     """How often each value was drawn, for each element."""
     values, allowed = support.rows()
     columns = np.asarray(drawn).reshape(len(drawn), -1).T

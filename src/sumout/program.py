@@ -9,7 +9,7 @@ pytree of arrays the model was given; it is always an argument, never a constant
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sumout.errors import ModelError
 from sumout.supports import Implicit, Support
 
 Data = Any
@@ -76,6 +77,8 @@ class Program:
         constrain_named: `(x as named unconstrained arrays, z, data) -> named values` for the user.
         log_likelihood_named: `(x as named unconstrained arrays, z, data) -> log density of every datum`, by name; None
             where the model does not say which of its terms are data.
+        log_joint_without_jacobian: like `log_joint`, but the density of x in the user's own coordinates; None where it
+            is not known.
         observed: named arrays for the `observed_data` group of a result.
         dims: names of the dimensions of a variable, where the model names them.
         fixed: names of the array arguments the model uses by value, so that they could not be kept as arguments.
@@ -88,6 +91,7 @@ class Program:
     log_joint: Callable[[dict[str, Array], Nuisance, Data], Array]
     constrain_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]]
     log_likelihood_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]] | None = None
+    log_joint_without_jacobian: Callable[[dict[str, Array], Nuisance, Data], Array] | None = None
     observed: Mapping[str, Any] = field(default_factory=dict)
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()
@@ -120,6 +124,15 @@ class Program:
     def constrain(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> dict[str, Array]:
         """Named values of x as the user knows them, and the deterministics."""
         return self.constrain_named(self.unravel(x), z, data)
+
+    def without_jacobian(self) -> "Program":
+        """The program with the density of x in the user's own coordinates, still as a function of unconstrained x."""
+        if self.log_joint_without_jacobian is None:
+            raise ModelError(
+                f"'{self.name}' does not know its log density without the Jacobian, as it was not made by "
+                "sumout.program or sumout.density; ask for the mode on the real line with jacobian=True."
+            )
+        return replace(self, log_joint=self.log_joint_without_jacobian)
 
     def abstract_arguments(self) -> tuple[Any, Any, Any]:
         """Shapes and types of `(x, z, data)`, for tracing."""

@@ -42,11 +42,13 @@ def run(kernel, target):
 
 # name: the kernel, and whether z is drawn or summed out.
 KERNELS = {
+    "ghmc": (sumout.GHMC(step_size=0.4), True),
+    "ghmc on the sum": (sumout.GHMC(step_size=0.4, num_leapfrog=2), False),
     "hmc": (sumout.HMC(step_size=0.4, num_leapfrog=4), True),
     "hmc on the sum": (sumout.HMC(step_size=0.4, num_leapfrog=4), False),
     "nuts": (sumout.NUTS(step_size=0.4, max_depth=4), True),
 }
-CASES = [("hmc", model) for model in JOINTS] + [("hmc on the sum", "chain"), ("nuts", "selection")]
+CASES = [("ghmc", model) for model in JOINTS] + [("ghmc on the sum", "mixture"), ("hmc", "chain"), ("nuts", "selection")]
 
 
 def make(model, is_drawn=True):
@@ -82,11 +84,10 @@ def at_old_x(target):
         return moving.init(x, z), x
 
     def advance(key, state, data, t):
-        del t
         key_z, key_x = jax.random.split(key)
         state, x_before = state
         z = target.move(key_z, x_before, state.z, data)
-        return moving.step(key_x, replace(state, z=z), data)[0], state.x
+        return moving.step(key_x, replace(state, z=z), data, t)[0], state.x
 
     return Chain(init, advance, lambda key, state, data: (state[0].x, state[0].z))
 

@@ -86,7 +86,7 @@ def test_summary_shows_x_and_warns_about_divergence():
         warnings.simplefilter("always")
         sumout.summary(result, var_names=["mu"])
     assert any("1 draws diverged" in str(w.message) for w in caught)
-    assert all(w.category is sumout.diagnose.summary.SamplingWarning for w in caught)
+    assert all(w.category is sumout.errors.SamplingWarning for w in caught)
 
 
 def test_sghmc_says_when_the_noise_is_too_large():

@@ -9,7 +9,7 @@ import numpy as np
 from sumout.adapt.mixing import slowest
 from sumout.diagnose.bias import TOLERANCE, Meter, read_meters, worst_excess
 from sumout.diagnose.mixing import site_columns
-from sumout.errors import OptionError
+from sumout.errors import OptionError, SamplingWarning
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
@@ -18,10 +18,6 @@ MOST_RHAT = 1.01
 FEWEST_EFFECTIVE = 100
 LEAST_ACCEPTANCE = 0.4
 RUN_STATS = ("acceptance_rate", "step_size", "noise_share", "diverging")
-
-
-class SamplingWarning(UserWarning):
-    """A run whose draws should not be trusted as they are."""
 
 
 def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any:

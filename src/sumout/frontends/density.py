@@ -79,6 +79,9 @@ def density(
 
     arguments = _trace_arguments(abstract_call, data, continuous, discrete)
 
+    def log_joint_without_jacobian(x, z, data):
+        return jnp.asarray(log_density(constrained(x), z, arguments.rebuild(data)), float)
+
     def log_joint(x, z, data):
         values = constrained(x)
         jacobian = sum(
@@ -96,6 +99,7 @@ def density(
         data=arguments.data,
         log_joint=log_joint,
         constrain_named=constrain_named,
+        log_joint_without_jacobian=log_joint_without_jacobian,
         observed={path or "data": np.asarray(leaf) for path, leaf in arguments.data.items()},
         fixed=arguments.fixed,
         name=getattr(log_density, "__name__", "density"),

@@ -19,7 +19,7 @@ from numpyro import handlers
 from numpyro.distributions import Delta, biject_to, constraints
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer import init_to_uniform
-from numpyro.infer.util import constrain_fn, potential_energy
+from numpyro.infer.util import constrain_fn, log_density, potential_energy
 from numpyro.primitives import Messenger
 
 from sumout.errors import ModelError, OptionError
@@ -73,6 +73,12 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
             return -jnp.asarray(potential_energy(model_of(z), (arguments.rebuild(data),), {}, x))
 
+    def log_joint_without_jacobian(x, z, data):
+        values = arguments.rebuild(data)
+        with validation_enabled():
+            latent = constrain_fn(model_of(z), (values,), {}, x)
+            return jnp.asarray(log_density(model_of(z), (values,), {}, latent)[0])
+
     def constrain_named(x, z, data):
         values = constrain_fn(model_of(z), (arguments.rebuild(data),), {}, x, return_deterministic=True)
         return {name: values[name] for name in [*sites.continuous, *sites.deterministic]}
@@ -91,6 +97,7 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         log_joint=log_joint,
         constrain_named=constrain_named,
         log_likelihood_named=None if sites.is_scaled else log_likelihood_named,
+        log_joint_without_jacobian=log_joint_without_jacobian,
         observed=sites.observed,
         dims=sites.dims,
         fixed=arguments.fixed,

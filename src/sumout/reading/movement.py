@@ -87,4 +87,4 @@ def trace_back(
     found = np.zeros(ends[-1], bool)
     for piece, mask in zip(arrived if isinstance(arrived, tuple) else (arrived,), wanted, strict=True):
         found[np.asarray(piece)[np.broadcast_to(mask, np.shape(piece))]] = True
-    return [found[number] for number in numbers]
+    return [np.asarray(found[number]) for number in numbers]  # of a scalar NumPy would give no array

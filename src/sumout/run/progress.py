@@ -10,12 +10,17 @@ from sumout.run.loop import Progress
 
 SHOWN = {"acceptance_rate": "acceptance {:.2f}", "noise_share": "noise share {:.2f}"}
 
+Show = Callable[[str, int, int, str], None]
+
 
 @contextmanager
-def progress_bar(wanted: bool | None, chains: int) -> Iterator[Callable[[Progress], None]]:
-    """A function to call after every chunk. `wanted=None` shows the bar on a terminal only."""
+def bar(wanted: bool | None, title: str) -> Iterator[Show | None]:
+    """A function of description, steps done, steps in all and notes; None where nothing is shown.
+
+    `wanted=None` shows the bar on a terminal only. Until its first call the bar says that `title` is being compiled.
+    """
     if not (sys.stderr.isatty() if wanted is None else wanted):
-        yield lambda progress: None
+        yield None
         return
     from rich.console import Console  # takes a tenth of a second to import
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -29,9 +34,23 @@ def progress_bar(wanted: bool | None, chains: int) -> Iterator[Callable[[Progres
         TimeRemainingColumn(),
         TextColumn("{task.fields[notes]}"),
     ]
-    diverged = 0
-    with Bar(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(f"compiling, {chains} chains", total=None, notes="")
+    with Bar(*columns, console=Console(stderr=True)) as drawn:
+        task = drawn.add_task(f"compiling, {title}", total=None, notes="")
+
+        def show(description: str, done: int, total: int, notes: str) -> None:
+            drawn.update(task, description=description, completed=done, total=total, notes=notes)
+
+        yield show
+
+
+@contextmanager
+def progress_bar(wanted: bool | None, chains: int) -> Iterator[Callable[[Progress], None]]:
+    """A function to call after every chunk of draws."""
+    with bar(wanted, f"{chains} chains") as show:
+        if show is None:
+            yield lambda progress: None
+            return
+        diverged = 0
 
         def report(progress: Progress) -> None:
             nonlocal diverged
@@ -41,12 +60,6 @@ def progress_bar(wanted: bool | None, chains: int) -> Iterator[Callable[[Progres
             notes = [words.format(float(np.mean(info[name]))) for name, words in SHOWN.items() if name in info]
             notes += [f"{diverged} divergences"] if diverged else []
             phase = "warming up" if is_warming_up else "sampling"
-            bar.update(
-                task,
-                description=f"{phase}, {chains} chains",
-                completed=progress.done,
-                total=progress.total,
-                notes=" · ".join(notes),
-            )
+            show(f"{phase}, {chains} chains", progress.done, progress.total, " · ".join(notes))
 
         yield report

@@ -14,7 +14,7 @@ from sumout.kernels.names import find_kernel
 from sumout.likelihood import build_likelihood
 from sumout.plan import Plan, make_plan
 from sumout.program import Program
-from sumout.reading.structure import guard, read
+from sumout.reading.structure import QUICK_COMPILE, guard, read
 from sumout.run.loop import CHUNK, run_chains
 from sumout.run.progress import progress_bar
 from sumout.run.result import build_result
@@ -87,7 +87,7 @@ def sample(
     key_start, key_guard, key_run = jax.random.split(jax.random.key(seed), 3)
     with progress_bar(progress, chains) as report:
         x, z = find_starts(program, target, key_start, chains)
-        _guard_reading(made, key_guard, x[0], jax.tree.map(lambda a: a[0], z))
+        guard_reading(made, key_guard, x[0], jax.tree.map(lambda a: a[0], z))
         run = run_chains(
             chosen.bind(target), key_run, x, z, program.data,
             draws=draws, tune=tune, steps=steps, chunk=chunk, report=report,
@@ -109,7 +109,7 @@ def _check_options(program: Any, **numbers: Any) -> None:
             raise OptionError(f"sample: {name}={value!r} must be a whole number of at least {least.get(name, 1)}.")
 
 
-def _guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: dict[str, jax.Array]) -> None:
+def guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: dict[str, jax.Array]) -> None:
     """Change a random half of the sites, a few times over, and see that only the right factors move."""
     program = plan.structure.program
 
@@ -123,4 +123,5 @@ def _guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: dict[str, jax.Ar
         spread = {name: c.reshape(c.shape + (1,) * (z[name].ndim - c.ndim)) for name, c in chosen.items()}
         return {name: jnp.where(spread[name], other[name], z[name]) for name in z}
 
-    guard(plan.structure, x, z, jax.vmap(flip)(jax.random.split(key, GUARD_FLIPS)))
+    flips = jax.jit(jax.vmap(flip), compiler_options=QUICK_COMPILE)(jax.random.split(key, GUARD_FLIPS))
+    guard(plan.structure, x, z, flips)

@@ -59,10 +59,15 @@ def _draw_site(key, site, data):
     return drawn.reshape(site.shape).astype(site.dtype)
 
 
+def compiler_options(program: Program) -> dict[str, Any] | None:
+    """How to compile what runs only briefly."""
+    return QUICK_COMPILE if program.num_z <= FEW_SITES else None
+
+
 def find_starts(program: Program, target: Target, key: Array, num_chains: int) -> tuple[Array, Nuisance]:
     """For each chain a point `(x, z)` of finite density and gradient, with a leading axis of chains."""
 
-    @partial(jax.jit, compiler_options=QUICK_COMPILE if program.num_z <= FEW_SITES else None)
+    @partial(jax.jit, compiler_options=compiler_options(program))
     def start(keys: Array, data: Data) -> tuple[Array, Nuisance, Array]:
         return jax.lax.map(lambda key: _best_of_several(program, target, key, data), keys)
 
@@ -70,7 +75,9 @@ def find_starts(program: Program, target: Target, key: Array, num_chains: int) -
     x, z, is_sound = start(keys, program.data)
     if not np.asarray(is_sound).all():
         lost = int(np.flatnonzero(~np.asarray(is_sound))[0])
-        raise StartError(_describe_failure(program, target, x[lost], jax.tree.map(lambda a: a[lost], z)))
+        raise StartError(
+            describe_failure(program, target, x[lost], jax.tree.map(lambda a: a[lost], z), f"{TRIES} tries a chain")
+        )
     return x, z
 
 
@@ -78,7 +85,7 @@ def _best_of_several(program: Program, target: Target, key: Array, data: Data) -
     """A point on the best of several climbs, and whether its density and gradient were found to be finite."""
     key_climb, key_settle = jax.random.split(key)
     keys = jax.random.split(key_climb, TRIES)
-    paths, z, log_densities = jax.vmap(lambda key: _climb(program, target, key, data))(keys)
+    paths, z, log_densities = jax.vmap(lambda key: climb(program, target, key, data))(keys)
     best = jnp.argmax(log_densities[:, -1])
     on_the_way = jnp.argmax(log_densities[best] >= log_densities[best, -1] - program.num_x)
     x = paths[best, on_the_way]
@@ -86,7 +93,7 @@ def _best_of_several(program: Program, target: Target, key: Array, data: Data) -
     return x, z, jnp.isfinite(log_densities[best, on_the_way])
 
 
-def _climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Array, Nuisance, Array]:
+def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Array, Nuisance, Array]:
     """From a random point up: x at every step, the last z, and the log density at every step, −∞ where not sound."""
     import optax  # takes a tenth of a second to import
 
@@ -116,10 +123,10 @@ def _settle(target: Target, key: Array, x: Array, z: Nuisance, data: Data) -> Nu
     return jax.lax.fori_loop(0, SETTLING_SWEEPS, lambda i, z: target.move(jax.random.fold_in(key, i), x, z, data), z)
 
 
-def _describe_failure(program: Program, target: Target, x: Array, z: Nuisance) -> str:
+def describe_failure(program: Program, target: Target, x: Array, z: Nuisance, tries: str) -> str:
     """Say what is not finite, as closely as can be told."""
     log_density, gradient = jax.value_and_grad(target.log_density)(x, z, program.data)
-    lines = [f"no start with a finite log density was found for '{program.name}' in {TRIES} tries a chain."]
+    lines = [f"no start with a finite log density was found for '{program.name}' in {tries}."]
     if not math.isfinite(log_density):
         lines.append(f"At the last one the log density is {float(log_density)}.")
     named = program.unravel(gradient)
