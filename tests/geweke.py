@@ -57,12 +57,12 @@ class Chain:
     """A Markov kernel, as the test sees it.
 
     Attributes:
-        init: `(x, z) -> state`.
+        init: `(key, x, z) -> state`.
         advance: `(key, state, data, t) -> state`, t the number of the step.
         read: `(key, state, data) -> (x, z)`; the key is for z that was summed out.
     """
 
-    init: Callable[[Any, Any], Any]
+    init: Callable[[Any, Any, Any], Any]
     advance: Callable[[Any, Any, Any, Any], Any]
     read: Callable[[Any, Any, Any], tuple[Any, Any]] = lambda key, state, data: (state.x, state.z)
 
@@ -88,7 +88,9 @@ def compare(
             y = joint.simulate(key_y, x, z)
             return (state, y), measure(x, z, y)
 
-        statistics = jax.lax.scan(one, (chain.init(x, z), y), jnp.arange(num_rounds))[1]
+        statistics = jax.lax.scan(
+            one, (chain.init(jax.random.fold_in(key, num_rounds), x, z), y), jnp.arange(num_rounds)
+        )[1]
         return jax.tree.map(lambda values: values.mean(axis=0), statistics)
 
     scores = jax.tree.map(_scores, exact, jax.jit(jax.vmap(successive))(keys, *starts))

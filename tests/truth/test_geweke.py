@@ -48,7 +48,11 @@ KERNELS = {
     "hmc on the sum": (sumout.HMC(step_size=0.4, num_leapfrog=4), False),
     "nuts": (sumout.NUTS(step_size=0.4, max_depth=4), True),
 }
-CASES = [("ghmc", model) for model in JOINTS] + [("ghmc on the sum", "mixture"), ("hmc", "chain"), ("nuts", "selection")]
+CASES = [("ghmc", model) for model in JOINTS] + [
+    ("ghmc on the sum", "mixture"),
+    ("hmc", "chain"),
+    ("nuts", "selection"),
+]
 
 
 def make(model, is_drawn=True):
@@ -80,8 +84,8 @@ def at_old_x(target):
     """z is drawn given the x of one step ago."""
     moving = HMC.bind(replace(target, move=lambda key, x, z, data: z))
 
-    def init(x, z):
-        return moving.init(x, z), x
+    def init(key, x, z):
+        return moving.init(key, x, z), x
 
     def advance(key, state, data, t):
         key_z, key_x = jax.random.split(key)

@@ -88,10 +88,12 @@ class GHMC(Tuned):
         step_size = float(np.exp(np.mean(np.log(states.tuning.step_size))))
         return self.spaced(step_size * self.num_leapfrog / MEMORY, efficiency)
 
-    def init(self, x: Array, z: Nuisance) -> State:
-        """At rest; untuned."""
-        tuned = super().init(x, z)
-        return State(x, z, jnp.zeros_like(x), jnp.full((), 0.5, x.dtype), tuned.tuning)
+    def init(self, key: Array, x: Array, z: Nuisance) -> State:
+        """With any momentum, on any slice; untuned."""
+        key_momentum, key_slice, key_tuned = jax.random.split(key, 3)
+        momentum = jax.random.normal(key_momentum, x.shape, x.dtype)
+        height = jax.random.uniform(key_slice, (), x.dtype, -1, 1)
+        return State(x, z, momentum, height, super().init(key_tuned, x, z).tuning)
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One move on z, one leap."""

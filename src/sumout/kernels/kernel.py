@@ -63,7 +63,7 @@ class Kernel:
         measured = self.steps_untuned * WORTH_OF_A_DRAW / max(efficiency, 1e-9)
         return int(np.clip(np.ceil(max(1 / time, measured)), 1, MOST_STEPS))
 
-    def init(self, x: Array, z: Nuisance) -> Any:
+    def init(self, key: Array, x: Array, z: Nuisance) -> Any:
         """The state of a chain that starts at `(x, z)`."""
         raise NotImplementedError
 

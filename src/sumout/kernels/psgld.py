@@ -46,10 +46,10 @@ class PSGLD(SGLD):
         if not self.damping > 0:
             raise OptionError(f"PSGLD: damping={self.damping!r} must be positive.")
 
-    def init(self, x: Array, z: Nuisance) -> Any:
+    def init(self, key: Array, x: Array, z: Nuisance) -> Any:
         """Untuned."""
         window = RunningSteepness.start(x, self.damping)
-        return replace(super().init(x, z), tuning=Tuning.start(window, self.step_size or FIRST_STEP_SIZE))
+        return replace(super().init(key, x, z), tuning=Tuning.start(window, self.step_size or FIRST_STEP_SIZE))
 
     def learn_from(self, x: Array, estimate: GradientEstimate) -> Array:
         """The gradient."""

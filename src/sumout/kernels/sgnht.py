@@ -84,9 +84,9 @@ class SGNHT(Stochastic):
         """In ε/3 if the momentum lasts, in ε/3γ where it is soon forgotten."""
         return step_size / (3 * max(1.0, self.friction))
 
-    def init(self, x: Array, z: Nuisance) -> State:
+    def init(self, key: Array, x: Array, z: Nuisance) -> State:
         """At rest; untuned."""
-        return State(**vars(super().init(x, z)), thermostat=jnp.full_like(x, self.friction))
+        return State(**vars(super().init(key, x, z)), thermostat=jnp.full_like(x, self.friction))
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""

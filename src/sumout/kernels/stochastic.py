@@ -143,8 +143,9 @@ class Stochastic(Kernel):
         tuning = {"step_size": states.tuning.step_size, "scale": states.tuning.scale}
         return {**tuning, "gradient_noise": states.noise.variance, "caution": states.caution.factor}
 
-    def init(self, x: Array, z: Nuisance) -> Any:
+    def init(self, key: Array, x: Array, z: Nuisance) -> Any:
         """At rest; untuned."""
+        del key
         variance = jnp.full_like(x, 0.0 if self.noise is None else self.noise)
         tuning = Tuning.start(RunningScale.start(x), self.step_size or FIRST_STEP_SIZE)
         return State(

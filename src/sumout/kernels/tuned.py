@@ -42,8 +42,9 @@ class Tuned(Kernel):
         if not 0 < self.target_acceptance < 1:
             raise OptionError(f"{name}: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
 
-    def init(self, x: Array, z: Nuisance) -> Any:
+    def init(self, key: Array, x: Array, z: Nuisance) -> Any:
         """Untuned."""
+        del key
         return State(x, z, Tuning.start(RunningScale.start(x, self.dense), self.step_size or FIRST_STEP_SIZE))
 
     def tuned(self, states: Any) -> dict[str, Array]:

@@ -26,7 +26,7 @@ from sumout.program import Data, Nuisance
 
 CHUNK = 100
 FEWEST_WARM = 50  # draws of warm-up from which their efficiency can be told
-RECORDING = 2**32 - 1  # a number that no step reaches
+RECORDING, BEGINNING = 2**32 - 1, 2**32 - 2  # numbers that no step reaches
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "gradient", "info"], meta_fields=[])
@@ -94,7 +94,7 @@ def run_chains(
         report: called after every chunk.
     """
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(x.shape[0]))
-    states = jax.vmap(kernel.init)(x, z)
+    states = jax.vmap(kernel.init)(jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, BEGINNING), x, z)
     advance = jax.jit(jax.vmap(_advance(kernel, chunk), in_axes=(0, 0, *(None,) * 6)))
     kept: list[Record] = []
     warm: list[np.ndarray] = []
