@@ -8,16 +8,20 @@ BENCH_READY := .venv/.ready-bench
 # pyright comes whole from pip; it need not look for newer versions of itself.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: studies test bench format clean
+.PHONY: studies test calibrate bench format clean
 
 studies: $(READY)
 	$(BIN)/python examples/survey.py
+	$(BIN)/python examples/two_normals.py
 
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/pytest -n 2
+
+calibrate: $(READY)
+	$(BIN)/pytest -n 2 -m calibration
 
 bench: $(BENCH_READY)
 	$(BIN)/python benchmarks/gibbs_sweep.py
@@ -32,7 +36,7 @@ clean:
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -c constraints.txt -e ".[test]"
+	$(BIN)/python -m pip install -c constraints.txt -e ".[test,plots]"
 	touch $@
 
 $(BENCH_READY): $(READY)

@@ -11,7 +11,7 @@ import sumout
 
 from programs import ENUMERABLE
 
-KERNELS = [sumout.NUTS(), sumout.HMC(), sumout.SGHMC(step_size=0.05), sumout.SGHMC(num_samples=3, noise=0.0)]
+KERNELS = [sumout.NUTS(), sumout.GHMC(), sumout.SplitSGHMC()]
 
 
 def same(one, other):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sumout
+from sumout.adapt.scale import RunningScale
 from sumout.adapt.warmup import LEAST_WINDOW, Tuning
 from sumout.gradient import Target
 from sumout.nuisance.sweep import STAY
@@ -18,7 +19,8 @@ def run(kernel, log_density, num_x, **options):
     """Draws from a density of x alone."""
     target = Target(lambda x, z, data: log_density(x), STAY)
     x = jax.random.uniform(jax.random.key(3), (4, num_x), minval=-2, maxval=2)
-    return run_chains(kernel.bind(target), jax.random.key(0), x, {}, {}, steps=1, **options)
+    done = run_chains(kernel.bind(target), jax.random.key(0), x, {}, {}, steps=1, **options)
+    return done.record, done.states
 
 
 def gaussian(x):
@@ -27,7 +29,7 @@ def gaussian(x):
 
 # After a warm-up of 200 the last 20 steps of four chains settle the step size: an error of about 0.035.
 @pytest.mark.parametrize(("target", "tune", "error"), [(0.7, 1000, 0.06), (0.9, 1000, 0.06), (0.8, 200, 0.1)])
-@pytest.mark.parametrize("kernel", [sumout.NUTS, sumout.HMC])
+@pytest.mark.parametrize("kernel", [sumout.NUTS, sumout.HMC, sumout.GHMC])
 def test_acceptance_is_what_was_aimed_at(kernel, target, tune, error):
     record, _ = run(kernel(target_acceptance=target), lambda x: -0.5 * x @ x, 5, draws=400, tune=tune)
     assert abs(record.info.acceptance_rate.mean() - target) < error
@@ -60,7 +62,7 @@ def test_windows_close_only_with_enough_draws():
         tuning = tuning.update(x, jnp.array(0.8), 0.8, t, length)
         return tuning, (tuning.window.count, tuning.scale[0])
 
-    _, (counts, scales) = jax.lax.scan(update, Tuning.start(jnp.zeros(1), 0.1), jnp.arange(100))
+    _, (counts, scales) = jax.lax.scan(update, Tuning.start(RunningScale.start(jnp.zeros(1)), 0.1), jnp.arange(100))
     closed = np.flatnonzero(np.diff(np.asarray(scales)) != 0)
     assert len(closed) >= 2
     assert np.asarray(counts)[closed].min() >= LEAST_WINDOW - 1
@@ -74,5 +76,5 @@ def test_nuts_reports_its_trajectories():
     assert (info.n_steps < 2 ** (info.tree_depth + 1)).all()
     assert (info.energy >= -info.log_density).all()
     assert not info.diverging.any()
-    assert sumout.NUTS().steps_per_draw(50) == 1
-    assert sumout.HMC(num_leapfrog=10).steps_per_draw(50) == 5
+    assert sumout.NUTS().steps_untuned == 1
+    assert sumout.HMC(num_leapfrog=5).steps_untuned == 2

@@ -119,13 +119,16 @@ def run_chains(
 
 
 def _efficiency(warm: list[np.ndarray]) -> float:
-    """Effective draws for each draw in the second half of the warm-up, of x and of its log density; 1 if unknown."""
+    """Effective draws for each draw in the second half of the warm-up, of x and of its log density; 1 if unknown.
+
+    Chains are judged one by one: that they sit in different modes is not mended by more steps.
+    """
     length = sum(part.shape[1] for part in warm)
     if length < 2 * FEWEST_WARM:
         return 1.0
     columns = np.concatenate(warm, axis=1)[:, length // 2 :]
-    ess, _ = slowest(columns)
-    return 1.0 if np.isnan(ess) else ess / (columns.shape[0] * columns.shape[1])
+    ess = [slowest(chain[None])[0] / len(chain) for chain in columns]
+    return 1.0 if np.isnan(ess).all() else float(np.nanmean(ess))
 
 
 def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]:
