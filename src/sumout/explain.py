@@ -68,7 +68,7 @@ def explain(
         <BLANKLINE>
         Work: one sum over z fills 600 entries of tables; to draw the same sites once would fill 600.
         <BLANKLINE>
-        Kernel: NUTS(step_size=None, target_acceptance=0.8, max_depth=10)
+        Kernel: NUTS(step_size=None, target_acceptance=0.8, max_depth=10, dense=False)
     """
     made = program if isinstance(program, Program) else numpyro_program(program, *args, **kwargs)
     planned = make_plan(read(made), plan)

@@ -45,7 +45,9 @@ def test_the_survey_in_closed_form():
     )
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize(
+    "name", ["gmm", *(pytest.param(name, marks=pytest.mark.calibration) for name in ("survey", "hmm"))]
+)
 def test_modes_with_z_summed_out(name):
     study = STUDIES[name]
     found = sumout.maximize(study.program(), starts=4)
@@ -55,7 +57,9 @@ def test_modes_with_z_summed_out(name):
     assert found.log_density == pytest.approx(height + CONSTANT[name], abs=1e-6)
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize(
+    "name", ["survey", *(pytest.param(name, marks=pytest.mark.calibration) for name in ("gmm", "hmm"))]
+)
 def test_modes_with_z_drawn(name):
     """Within 0.15 posterior sd; averages over 1,000 steps vary by 0.05 at most."""
     study = STUDIES[name]

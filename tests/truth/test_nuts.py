@@ -9,6 +9,7 @@ from enumeration import joint_states, quadrature
 from programs import ENUMERABLE
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize(("name", "site", "x"), [("survey", "coin", "theta")])
 def test_nuts_with_z_drawn(name, site, x):
     program = ENUMERABLE[name]()

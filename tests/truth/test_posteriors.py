@@ -59,7 +59,7 @@ def draw_all(program):
     return dict.fromkeys(program.z, "draw")
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", ["survey", "gmm", pytest.param("hmm", marks=pytest.mark.calibration)])
 def test_defaults_agree_with_stan(name):
     """All z summed out, NUTS: within 0.05 sd of Stan's long runs, and the coins and states as likely as they are."""
     study, stan = STUDIES[name], STAN[name]
@@ -72,6 +72,7 @@ def test_defaults_agree_with_stan(name):
         assert np.abs(ratio - 1).max() < 0.05
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize("name", ["survey", "hmm"])
 def test_hmc_in_turns_with_exact_draws_of_z(name):
     study = STUDIES[name]
@@ -83,6 +84,7 @@ def test_hmc_in_turns_with_exact_draws_of_z(name):
     assert np.abs(ratio - 1).max() < 0.1
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize("name", STUDIES)
 def test_sghmc_on_the_papers_models(name):
     study = STUDIES[name]
@@ -157,11 +159,17 @@ STEP_SIZES = {"grid": 0.1, "count": 0.1, "implicit": 0.05}
 BY_KERNEL = {
     "hmc": ["grid", "count", "implicit"],
     "sghmc": ["grid", "count"],
-    "default": ["scan", "mixed", "shifted"],
+    "default": ["scan", "mixed", "shifted", "implicit"],
 }
+QUICK = {("default", "mixed"), ("default", "implicit")}
+EXAMINED = [
+    pytest.param(kernel, name, marks=() if (kernel, name) in QUICK else pytest.mark.calibration)
+    for kernel, names in BY_KERNEL.items()
+    for name in names
+]
 
 
-@pytest.mark.parametrize("kernel, name", [(kernel, name) for kernel, names in BY_KERNEL.items() for name in names])
+@pytest.mark.parametrize("kernel, name", EXAMINED)
 def test_enumerated_posteriors(kernel, name):
     make, make_truth, spec = CASES[name]
     truth = (make_truth or make)()
@@ -171,7 +179,9 @@ def test_enumerated_posteriors(kernel, name):
     kernels = {"hmc": sumout.HMC(num_leapfrog=5), "sghmc": sumout.SGHMC(STEP_SIZES.get(name, 0.1)), "default": None}
     # Drawn site by site where that can be done; the default sums out what it can.
     plan = {site: "gibbs" for site, spec in program.z.items() if hasattr(spec.support, "values")}
-    result = sumout.sample(program, kernels[kernel], draws=5000, steps=20, plan=None if kernel == "default" else plan)
+    result = sumout.sample(
+        program, kernels[kernel], draws=5000, steps=20, log_likelihood=False, plan=None if kernel == "default" else plan
+    )
     mean_error, _ = errors(unconstrained(spec, result.posterior), mean, sd)
     assert mean_error.max() < (0.15 if kernel == "sghmc" else 0.1)
     for site, values in states.items():

@@ -58,9 +58,7 @@ def test_every_kernel_by_name(name):
         (only_discrete, "ghmc"),
         (only_discrete, "split_sghmc"),
         (counts, "ghmc"),
-        (counts, "sgnht"),
         (ENUMERABLE["spike_and_slab"], "ghmc"),  # more colours than are unrolled
-        (ENUMERABLE["mixture"], "psgld"),
     ],
 )
 def test_kinds_of_programs(make, kernel):

@@ -129,7 +129,7 @@ def test_density_without_jacobian_is_what_numpyro_adds():
     assert added == pytest.approx(np.linalg.slogdet(jax.jacfwd(values)(x))[1])
 
 
-@pytest.mark.parametrize("name", ["scan_hmm", "ragged_binomials"])
+@pytest.mark.parametrize("name", [pytest.param("scan_hmm", marks=pytest.mark.calibration), "ragged_binomials"])
 def test_z_given_the_mode_is_exact(name):
     program = ENUMERABLE[name]()
     with warnings.catch_warnings():
@@ -148,6 +148,7 @@ def test_z_given_the_mode_is_exact(name):
         np.testing.assert_array_equal(found.z_mode[site], np.asarray(states[site])[density.argmax()])
 
 
+@pytest.mark.calibration
 def test_a_count_is_drawn_and_flags_are_summed():
     """Within 0.1 of the mode on the logit scale, where the sd is 0.5; n by its mean, which varies by 0.1."""
     program = abundance()
@@ -231,6 +232,7 @@ def test_a_mode_at_the_edge_is_told():
     assert found.x["theta"] == pytest.approx(1)
 
 
+@pytest.mark.calibration
 def test_single_precision_is_enough():
     rng = np.random.default_rng(1)
     y = rng.normal(np.where(rng.random(200) < 0.3, -2.0, 2.0), 1.0).astype(np.float32)

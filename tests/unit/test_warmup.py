@@ -78,3 +78,28 @@ def test_nuts_reports_its_trajectories():
     assert not info.diverging.any()
     assert sumout.NUTS().steps_untuned == 1
     assert sumout.HMC(num_leapfrog=5).steps_untuned == 2
+
+
+@pytest.mark.parametrize("kernel", [sumout.NUTS(dense=True), sumout.HMC(dense=True), sumout.GHMC(dense=True)], ids=repr)
+def test_correlations_are_learnt_and_draws_are_right(kernel):
+    covariance = jnp.array([[1.0, 0.95, 0.0], [0.95, 1.0, 0.0], [0.0, 0.0, 1e-4]])
+    precision = jnp.linalg.inv(covariance)
+    record, states = run(kernel, lambda x: -0.5 * x @ precision @ x, 3, draws=2000, tune=2000)
+    scale = np.asarray(states.tuning.scale)
+    learnt = scale @ scale.transpose(0, 2, 1)
+    np.testing.assert_array_equal(scale, np.tril(scale))
+    np.testing.assert_allclose(learnt[:, 0, 1] / np.sqrt(learnt[:, 0, 0] * learnt[:, 1, 1]), 0.95, atol=0.05)
+    # 8,000 draws, at least 800 of them effective: 6 standard errors of a variance.
+    found = np.cov(record.x.reshape(-1, 3).T)
+    sds = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(found / np.outer(sds, sds), covariance / np.outer(sds, sds), atol=6 * np.sqrt(2 / 800))
+
+
+@pytest.mark.parametrize("kernel", [sumout.SplitSGHMC(), sumout.SGHMC(), sumout.SGNHT()], ids=repr)
+def test_steps_without_acceptance_are_tuned_to_the_scale(kernel):
+    """From x of order one onto a density of width 0.01 and 100, without running off; the step is the kernel's own."""
+    scales = np.array([0.01, 1.0, 100.0])
+    record, states = run(kernel, lambda x: -0.5 * ((x / scales) ** 2).sum(), 3, draws=500, tune=10_000)
+    assert not record.info.diverging.any()
+    np.testing.assert_allclose(np.log(states.tuning.step_size / kernel.standard_step), 0.0, atol=0.5)
+    np.testing.assert_allclose(states.tuning.scale / scales, 1.0, atol=0.6)

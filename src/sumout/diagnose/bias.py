@@ -34,7 +34,9 @@ class Meter:
 
 
 def read_meters(idata: "xr.DataTree") -> dict[str, Meter]:
-    """The meters of a run, by variable."""
+    """The meters of a run, by variable; none where the gradients were not kept."""
+    if "unconstrained_gradient" not in idata.children:
+        return {}
     positions, gradients = (idata[f"unconstrained_{name}"].to_dataset() for name in ("posterior", "gradient"))
     return {str(name): _read(positions[name].values, gradients[name].values) for name in positions.data_vars}
 

@@ -109,5 +109,12 @@ class SGNHT(Stochastic):
         moved = replace(state, x=x, z=estimate.z, momentum=momentum, thermostat=thermostat)
         return self.conclude(state, moved, estimate)
 
+    def adapt(self, key: Array, state: State, info: Info, data: Data, t: Array, length: Array) -> State:
+        """As all such kernels do; the thermostats are let go when the step size is about right, half-way."""
+        adapted = super().adapt(key, state, info, data, t, length)
+        # A step far too large heats a thermostat so much that it would freeze x for the rest of the run.
+        thermostat = jnp.where(t < length // 2, self.friction, adapted.thermostat)
+        return replace(adapted, thermostat=jnp.broadcast_to(thermostat, state.x.shape))
+
     def _warm(self, thermostat: Array, momentum: Array, step_size: Array) -> Array:
         return thermostat + 0.5 * step_size * (momentum**2 - 1) / self.inertia

@@ -24,7 +24,7 @@ from sumout.reading.roles import Members, Roles, assign_roles
 from sumout.reading.scopes import EMPTY, Scopes
 
 # Code that runs once should not be optimised as if it ran a million times.
-QUICK_COMPILE = {"xla_backend_optimization_level": 0}
+QUICK_COMPILE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 @dataclass(frozen=True, eq=False)
