@@ -8,8 +8,8 @@ import os
 # Read when JAX first compiles: emitting fusions the older way takes half the time.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
 
-import jax  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
+import jax
+from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_debug_key_reuse", True)
