@@ -28,19 +28,24 @@ class Target:
     Attributes:
         log_density: log p(x, z, y) with part of z, or all of it, summed out; what is summed out is not looked at.
         move: leaves p(z|x,y) invariant in the part of z that is drawn.
-        turn: likewise, but may move a part of z only, the one whose turn it is at step t: `(key, x, z, data, t)`.
+        part: likewise, but moves a part of z only, the one whose turn it is at step t: `(key, x, z, data, t)`; None
+            where a whole move is cheap.
         recover: draws the part that was summed out from its exact conditional, given x and the rest.
     """
 
     log_density: Callable[[Array, Nuisance, Data], Array]
     move: NuisanceMove = STAY
-    turn: Callable[[Array, Array, Nuisance, Data, Array], Nuisance] = lambda key, x, z, data, t: z
+    part: Callable[[Array, Array, Nuisance, Data, Array], Nuisance] | None = None
     recover: NuisanceMove = STAY
+
+    def turn(self, key: Array, x: Array, z: Nuisance, data: Data, t: Array) -> Nuisance:
+        """Move z, or the part of it whose turn it is at step t."""
+        return self.move(key, x, z, data) if self.part is None else self.part(key, x, z, data, t)
 
 
 def make_target(plan: Plan) -> Target:
     """The target of a plan."""
-    return Target(plan.log_density, plan.sweep, plan.turn, plan.recover)
+    return Target(plan.log_density, plan.sweep, plan.part, plan.recover)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["gradient", "z", "log_density", "noise"], meta_fields=[])

@@ -88,21 +88,21 @@ class Plan:
         return Sweep(self.moves if self.summation is None else (self.summation, *self.moves))
 
     @cached_property
-    def turn(self) -> Callable[[Any, Any, Nuisance, Data, Any], Nuisance]:
-        """A part of the sweep that costs no more than a gradient, if there is one; t counts: `(key, x, z, data, t)`."""
+    def part(self) -> Callable[[Any, Any, Nuisance, Data, Any], Nuisance] | None:
+        """Where a sweep costs more than a gradient, a part of it; t counts: `(key, x, z, data, t)`."""
         is_whole = len(self.moves) == 1 and not isinstance(self.moves[0], Stack)
         if is_whole or self.sweep.evaluations <= GRADIENT:
-            return lambda key, x, z, data, t: self.sweep(key, x, z, data)
+            return None
         turns = Turns(self.moves)
         if self.summation is None:
             return turns
         summation = self.summation
 
-        def turn(key: Any, x: Any, z: Nuisance, data: Data, t: Any) -> Nuisance:
+        def part(key: Any, x: Any, z: Nuisance, data: Data, t: Any) -> Nuisance:
             key_summed, key_turn = jax.random.split(key)
             return turns(key_turn, x, summation(key_summed, x, z, data), data, t)
 
-        return turn
+        return part
 
     @cached_property
     def log_density(self) -> Callable[[Any, Nuisance, Data], Any]:

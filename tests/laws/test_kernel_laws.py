@@ -25,10 +25,6 @@ NOISE = 2.0  # variance of the gradient noise
 NUM = 40_000
 
 
-def still(key, x, z, data, t):
-    return z
-
-
 def curved(x, z, data):
     """Anything but a Gaussian, with z in it."""
     return -jnp.cosh(x[0]) - 0.5 * (x[1] - x[0] ** 2) ** 2 + z["z"] * x[1]
@@ -49,7 +45,7 @@ def test_leap_is_reversible(scale):
 
 @pytest.mark.parametrize(("slice_", "is_accepted"), [(0.1, True), (-0.2, True), (0.9, False), (-0.95, False)])
 def test_ghmc_preserves_the_density_of_x_momentum_and_slice(slice_, is_accepted):
-    kernel = sumout.GHMC(step_size=0.6, friction=1e-12).bind(Target(curved, turn=still))
+    kernel = sumout.GHMC(step_size=0.6, friction=1e-12).bind(Target(curved))
     z = {"z": jnp.array(0.4)}
     first = kernel.init(jax.random.key(0), jnp.array([0.6, -1.0]), z)
 
@@ -74,7 +70,7 @@ def test_ghmc_preserves_the_density_of_x_momentum_and_slice(slice_, is_accepted)
 
 def test_ghmc_accepts_as_often_as_metropolis_would():
     """The slice moves on slowly, but over time it is anywhere: acceptance frequency and probability agree."""
-    target = Target(lambda x, z, data: -0.5 * x @ x, turn=still)
+    target = Target(lambda x, z, data: -0.5 * x @ x)
     kernel = sumout.GHMC(step_size=1.3).bind(target)
 
     def one(state, i):

@@ -113,6 +113,16 @@ def test_low_acceptance_is_complained_of():
     assert table.attrs["acceptance_rate"] == pytest.approx(0.2)
 
 
+def test_divergences_are_counted():
+    tree = run()
+    tree["sample_stats"]["diverging"] = tree["sample_stats"]["lp"] > 3.3
+    count = int((tree["sample_stats"]["lp"].values > 3.3).sum())
+    assert count > 0
+    table, text = complaints(tree)
+    assert f"{count} draws diverged" in text
+    assert table.attrs["diverging"] == count
+
+
 def test_columns_of_z():
     z = np.array([[[0, 5], [2, 5], [1, 0]]])
     assert site_columns(z).shape == (1, 3, 8)  # two sites, four values

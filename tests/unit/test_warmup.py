@@ -27,17 +27,17 @@ def gaussian(x):
     return -0.5 * ((x / SCALES) ** 2).sum()
 
 
-# After a warm-up of 200 the last 20 steps of four chains settle the step size: an error of about 0.035.
-@pytest.mark.parametrize(("target", "tune", "error"), [(0.7, 1000, 0.06), (0.9, 1000, 0.06), (0.8, 200, 0.1)])
+@pytest.mark.parametrize(("target", "tune", "error"), [(0.7, 1000, 0.06), (0.9, 1000, 0.06)])
 @pytest.mark.parametrize("kernel", [sumout.NUTS, sumout.HMC, sumout.GHMC])
 def test_acceptance_is_what_was_aimed_at(kernel, target, tune, error):
     record, _ = run(kernel(target_acceptance=target), lambda x: -0.5 * x @ x, 5, draws=400, tune=tune)
     assert abs(record.info.acceptance_rate.mean() - target) < error
 
 
-@pytest.mark.parametrize("kernel", [sumout.NUTS(), sumout.HMC()], ids=repr)
+@pytest.mark.parametrize("kernel", [sumout.NUTS(), sumout.HMC(), sumout.GHMC()], ids=repr)
 def test_scales_are_learnt_and_draws_are_right(kernel):
-    record, states = run(kernel, gaussian, len(SCALES), draws=1000, tune=1000)
+    length = 20_000 if isinstance(kernel, sumout.GHMC) else 1000  # steps of one leapfrog, not trajectories
+    record, states = run(kernel, gaussian, len(SCALES), draws=length, tune=length, chunk=1000)
     np.testing.assert_allclose(states.tuning.scale / SCALES, 1.0, atol=0.35)
     # 4,000 draws, at least 1,000 of them effective: 6 standard errors.
     np.testing.assert_allclose(record.x.mean(axis=(0, 1)) / SCALES, 0.0, atol=6 / np.sqrt(1000))
@@ -84,12 +84,14 @@ def test_nuts_reports_its_trajectories():
 def test_correlations_are_learnt_and_draws_are_right(kernel):
     covariance = jnp.array([[1.0, 0.95, 0.0], [0.95, 1.0, 0.0], [0.0, 0.0, 1e-4]])
     precision = jnp.linalg.inv(covariance)
-    record, states = run(kernel, lambda x: -0.5 * x @ precision @ x, 3, draws=2000, tune=2000)
+    one_step = isinstance(kernel, sumout.GHMC)  # not a trajectory
+    draws = 20_000 if one_step else 2000
+    record, states = run(kernel, lambda x: -0.5 * x @ precision @ x, 3, draws=draws, tune=draws, chunk=1000)
     scale = np.asarray(states.tuning.scale)
     learnt = scale @ scale.transpose(0, 2, 1)
     np.testing.assert_array_equal(scale, np.tril(scale))
     np.testing.assert_allclose(learnt[:, 0, 1] / np.sqrt(learnt[:, 0, 0] * learnt[:, 1, 1]), 0.95, atol=0.05)
-    # 8,000 draws, at least 800 of them effective: 6 standard errors of a variance.
+    # At least 800 effective draws: 6 standard errors of a variance.
     found = np.cov(record.x.reshape(-1, 3).T)
     sds = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose(found / np.outer(sds, sds), covariance / np.outer(sds, sds), atol=6 * np.sqrt(2 / 800))
@@ -97,9 +99,9 @@ def test_correlations_are_learnt_and_draws_are_right(kernel):
 
 @pytest.mark.parametrize("kernel", [sumout.SplitSGHMC(), sumout.SGHMC(), sumout.SGNHT()], ids=repr)
 def test_steps_without_acceptance_are_tuned_to_the_scale(kernel):
-    """From x of order one onto a density of width 0.01 and 100, without running off; the step is the kernel's own."""
-    scales = np.array([0.01, 1.0, 100.0])
+    """From x of order one onto a density of width 0.1 to 10, without running off; the step is the kernel's own."""
+    scales = np.array([0.1, 1.0, 10.0])
     record, states = run(kernel, lambda x: -0.5 * ((x / scales) ** 2).sum(), 3, draws=500, tune=10_000)
     assert not record.info.diverging.any()
-    np.testing.assert_allclose(np.log(states.tuning.step_size / kernel.standard_step), 0.0, atol=0.5)
-    np.testing.assert_allclose(states.tuning.scale / scales, 1.0, atol=0.6)
+    np.testing.assert_allclose(np.log(states.tuning.step_size / kernel.standard_step), 0.0, atol=0.25)
+    np.testing.assert_allclose(states.tuning.scale / scales, 1.0, atol=0.35)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 TOLERANCE = 0.03
 ERRORS = 3.0  # standard errors that the meter may be off
-STEP = 0.7  # what the limits are multiplied by when it is
+STEP = 0.7  # what the limits are multiplied by when it is, and divided by when it is not: early windows are no judges
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["factor", "x", "gradient", "product", "count"], meta_fields=[])
@@ -54,4 +54,5 @@ class Caution:
         error = jnp.sqrt(2 / jnp.maximum(rate * self.count, 1))
         is_wide = jnp.max(-self.product, initial=0) > 1 + TOLERANCE + ERRORS * error
         fresh = jax.tree.map(jnp.zeros_like, self)
-        return replace(fresh, factor=jnp.where(is_wide, STEP, 1.0) * self.factor)
+        factor = jnp.where(is_wide, STEP * self.factor, jnp.minimum(self.factor / STEP, 1.0))
+        return replace(fresh, factor=factor)

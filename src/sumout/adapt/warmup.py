@@ -16,6 +16,7 @@ from sumout.adapt.step_size import DualAveraging
 
 # Windows end at these parts of the warm-up; draws before the first end are too far from anywhere to count.
 WINDOW_ENDS = (0.075, 0.1, 0.15, 0.25, 0.45, 0.9)
+SETTLING = 0.15  # in this part of the warm-up momentum is drawn anew at every step, to get rid of the energy of a start
 LEAST_WINDOW = 10  # a window of fewer draws goes on until the next end
 
 

@@ -13,7 +13,7 @@ The gradient of line 3 is taken at the z of line 1, as the paper wants, and no b
 rejections come in clusters with long stretches without any between them, and momentum lives longer.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
 
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sumout.adapt.warmup import Tuning
+from sumout.adapt.warmup import SETTLING, Tuning
 from sumout.errors import OptionError
 from sumout.gradient import Target
 from sumout.kernels.hmc import DIVERGENCE, Info
@@ -94,6 +94,13 @@ class GHMC(Tuned):
         momentum = jax.random.normal(key_momentum, x.shape, x.dtype)
         height = jax.random.uniform(key_slice, (), x.dtype, -1, 1)
         return State(x, z, momentum, height, super().init(key_tuned, x, z).tuning)
+
+    def adapt(self, key: Array, state: State, info: Info, data: Data, t: Array, length: Array) -> State:
+        """As all tuned kernels do; at first with a new momentum at every step."""
+        key_tuned, key_momentum = jax.random.split(key)
+        adapted = super().adapt(key_tuned, state, info, data, t, length)
+        fresh = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
+        return replace(adapted, momentum=jnp.where(t < SETTLING * length, fresh, state.momentum))
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One move on z, one leap."""

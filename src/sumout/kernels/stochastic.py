@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float
 
 from sumout.adapt.caution import Caution
 from sumout.adapt.scale import RunningScale
-from sumout.adapt.warmup import Tuning
+from sumout.adapt.warmup import SETTLING, Tuning
 from sumout.errors import OptionError
 from sumout.gradient import GradientEstimate, Target, estimate_gradient
 from sumout.kernels.kernel import Kernel
@@ -71,7 +71,7 @@ class Noise:
 )
 @dataclass(frozen=True)
 class State:
-    """Position, nuisance, momentum in units of the scale (0 in kernels without one), what was tuned and measured."""
+    """Position, nuisance, momentum in units of the scale (idle in kernels without one), what was tuned and measured."""
 
     x: Float[Array, " num_x"]
     z: Nuisance
@@ -198,9 +198,9 @@ class Stochastic(Kernel):
         if self.step_size is not None:
             return replace(state, z=z, noise=noise)
         tuning, caution = state.tuning, state.caution.update(state.x, estimate.gradient)
-        momentum = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
-        end = leap(self.target, state.x, momentum, z, data, tuning.step_size, tuning.scale)
-        _, _, change = energy_change(self.target, (state.x, momentum), end, z, data)
+        fresh = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
+        end = leap(self.target, state.x, fresh, z, data, tuning.step_size, tuning.scale)
+        _, _, change = energy_change(self.target, (state.x, fresh), end, z, data)
         standard = ENERGY_ERROR * (caution.factor * self.standard_step) ** 3 * np.sqrt(max(state.x.size, 1))
         share = jnp.max(self.share(tuning.step_size, noise.variance * tuning.scale**2), initial=0)
         # One half where the step is as large as it should be, by whichever is worse; 0 far below, 1 far above.
@@ -210,4 +210,5 @@ class Stochastic(Kernel):
         caution = jax.lax.cond(tuning.window.count == 0, lambda: caution.read(rate), lambda: caution)
         # A step far too large has no rejection to stop it; what momentum it gained goes on to the next.
         momentum = jnp.where(jnp.abs(change) > 100 * standard, 0.0, state.momentum)
+        momentum = jnp.where(t < SETTLING * length, fresh, momentum)
         return replace(state, z=z, noise=noise, tuning=tuning, momentum=momentum, caution=caution)
