@@ -1,7 +1,7 @@
 """The plots of the page: draws of a coordinate, probabilities of discrete values, replicated data."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import rankdata
@@ -70,7 +70,10 @@ def rank_plot(draws: np.ndarray, name: str) -> Html:
         axes.stairs(height, edges, color=colour(number), linewidth=1.0, baseline=None)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, max(2.0, 1.05 * float(np.max(heights))))
-    axes.locator_params(nbins=4)
+    axes.set_xticks([0, 0.5, 1], ["lowest", "", "highest"])
+    axes.get_xticklabels()[0].set_horizontalalignment("left")
+    axes.get_xticklabels()[-1].set_horizontalalignment("right")
+    axes.locator_params(axis="y", nbins=4)
     axes.set_title("ranks")
     return to_svg(figure, f"Histogram of the ranks of {name} for each chain")
 
@@ -97,7 +100,9 @@ def heat_map(
     shade = {"cmap": _shades(), "vmin": 0, "vmax": 1, "interpolation": "none", "aspect": "auto"}
     axes.imshow(columns.T, origin="lower", extent=extent, **shade)
     if likely is not None and num <= MOST_COLUMNS:
-        look = {"drawstyle": "steps-mid", "linewidth": 1.2} if is_joined else {"linestyle": "", "marker": "."}
+        look: dict[str, Any] = (
+            {"drawstyle": "steps-mid", "linewidth": 1.2} if is_joined else {"linestyle": "", "marker": "."}
+        )
         axes.plot(likely, color=INK, markersize=min(4.0, 300 / num), **look)
     axes.locator_params(axis="x", integer=True)
     _label(axes, "y", labels)
@@ -142,7 +147,7 @@ def predictive_plot(replicated: np.ndarray, observed: np.ndarray, name: str) -> 
     figure, axes = one_plot(7.0, 2.6, left=0.55)
     is_smooth = observed.dtype.kind == "f" and len(np.unique(observed)) > MOST_LABELS
     curves = [_density(data) if is_smooth else _shares(data) for data in (*replicated, observed)]
-    style = {} if is_smooth else {"drawstyle": "steps-post"}
+    style: dict[str, Any] = {} if is_smooth else {"drawstyle": "steps-post"}
     for curve in curves[:-1]:
         if curve is not None:
             axes.plot(*curve, color=PALETTE[0], alpha=0.25, linewidth=0.8, **style)
@@ -197,4 +202,4 @@ def _label(axes: "Axes", axis: str, labels: Sequence[str]) -> None:
     """Name the values along an axis, some of them where they are many."""
     kept = _spaced(len(labels), MOST_LABELS)
     place = axes.set_xticks if axis == "x" else axes.set_yticks
-    place(kept, [labels[i] for i in kept])
+    place(kept, [labels[i] for i in kept.tolist()])

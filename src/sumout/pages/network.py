@@ -71,9 +71,9 @@ def _draw(structure: Structure, places: np.ndarray, caption: str) -> Html:
 
     spans = np.ptp(places, axis=0) if len(places) else np.zeros(2)
     is_by_index = bool(np.allclose(places, np.round(places)))
-    height = float(np.clip(6.0 * (spans[1] + 1) / (spans[0] + 1), 0.6, 5.0)) if is_by_index else 4.0
-    figure, axes = one_plot(7.0, height + 0.6, left=0.1, bottom=0.1)
-    size = float(np.clip(60 / np.sqrt(max(len(places), 1)), 3.0, 9.0))
+    height = float(np.clip(6.7 * (spans[1] + 1.4) / (spans[0] + 1.4), 0.3, 4.5)) if is_by_index else 4.0
+    figure, axes = one_plot(7.0, height + 0.35, left=0.1, bottom=0.1)
+    size = float(np.clip(90 / np.sqrt(max(len(places), 1)), 4.0, 9.0))
     straight = {"color": INK, "linewidth": 0.7, "alpha": 0.5, "zorder": 1}
     for a, b in structure.edges:
         ends = places[[a, b]]

@@ -42,7 +42,7 @@ pre { background: var(--panel); border-radius: 6px; padding: 1rem; margin: 1rem 
   overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; }
 table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.3rem 0.75rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th, td { padding: 0.3rem 0.55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 thead th { color: var(--quiet); font-weight: 500; }
 th:first-child { text-align: left; padding-left: 0.5rem; position: sticky; left: 0; background: var(--paper);
   max-width: 16rem; overflow: hidden; text-overflow: ellipsis; }

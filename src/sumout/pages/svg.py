@@ -73,7 +73,7 @@ def one_plot(width: float, height: float, left: float = 0.45, bottom: float = 0.
     from matplotlib.figure import Figure
 
     figure = Figure((width, height))
-    box = (left / width, bottom / height, (width - left - 0.1) / width, (height - bottom - 0.25) / height)
+    box = (left / width, bottom / height, (width - left - 0.15) / width, (height - bottom - 0.25) / height)
     return figure, figure.add_axes(box)
 
 
