@@ -1,8 +1,7 @@
 """What the run says about z: probabilities of the values, exact where the program is at hand, else frequencies."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,14 +28,12 @@ class Chances:
         table: the probabilities, values along the last axis.
         labels: the values.
         likely: for each element which value is the most probable.
-        is_exact: whether they are averages of exact conditionals.
         is_joint: whether the most probable values are those of all z together.
     """
 
     table: np.ndarray
     labels: list[str]
     likely: np.ndarray
-    is_exact: bool
     is_joint: bool
 
 
@@ -53,17 +50,20 @@ def discrete_section(
         chances = exact.get(name) or _frequencies(draws)
         drawn = _from_draws(draws, name) if chances is None else _figure(chances, _is_joined(structure, name), name)
         shape = " × ".join(map(str, draws.shape[2:])) or "one site"
-        pieces.append(tag("figure", tag("figcaption", tag("b", name), tag("span", shape)), drawn))
+        source = "exact" if name in exact else "frequencies of the draws"
+        pieces.append(tag("figure", tag("figcaption", tag("b", name), tag("span", f"{shape} · {source}")), drawn))
     if len(names) > MOST_VARIABLES:
         pieces.append(note(f"Not drawn: {', '.join(names[MOST_VARIABLES:])}."))
-    source = (
-        "Averages, over the draws of x, of the exact probabilities given x (and given the other sites, where z was "
-        "drawn)."
+    words = (
+        "Exact: averages, over the draws of x, of the exact probabilities given x (and given the other sites, where "
+        "they cannot be summed out)."
         if exact
-        else "How often each value was drawn. Give report the program as well for probabilities without this noise."
+        else "How often each value was drawn."
     )
+    if program is None:
+        words += " Give report the program as well for probabilities without the noise of the draws."
     ramp = tag("p", "probability 0", tag("span", class_="ramp"), "1", class_="note")
-    return Section("Discrete variables", join([note(source), ramp, *pieces]))
+    return Section("Discrete variables", join([note(words), ramp, *pieces]))
 
 
 def _exact(program: Program, idata: "xr.DataTree") -> dict[str, Chances]:
@@ -78,16 +78,16 @@ def _exact(program: Program, idata: "xr.DataTree") -> dict[str, Chances]:
     return chances
 
 
-def _of_site(found: Mapping[str, Any], name: str) -> Chances:
+def _of_site(found: "xr.Dataset", name: str) -> Chances:
     table = np.asarray(found[name].values)
     likely = table.argmax(axis=-1)
     if f"{name}_values" in found:  # each element has values of its own
-        return Chances(table, [f"{k + 1}." for k in range(table.shape[-1])], likely, True, False)
+        return Chances(table, [f"{k + 1}." for k in range(table.shape[-1])], likely, False)
     values = np.asarray(found[name][f"{name}_value"].values)
     is_joint = f"{name}_mode" in found
     if is_joint:
         likely = (np.asarray(found[f"{name}_mode"].values)[..., None] == values).argmax(axis=-1)
-    return Chances(table, _labels(values), likely, True, is_joint)
+    return Chances(table, _labels(values), likely, is_joint)
 
 
 def _frequencies(draws: np.ndarray) -> Chances | None:
@@ -96,7 +96,7 @@ def _frequencies(draws: np.ndarray) -> Chances | None:
     if len(values) > MOST_VALUES:
         return None
     table = np.stack([(draws == value).mean(axis=(0, 1)) for value in values], axis=-1)
-    return Chances(table, _labels(values), table.argmax(axis=-1), False, False)
+    return Chances(table, _labels(values), table.argmax(axis=-1), False)
 
 
 def _labels(values: np.ndarray) -> list[str]:

@@ -1,6 +1,5 @@
 """The plots of the page: draws of a coordinate, probabilities of discrete values, replicated data."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,7 +77,7 @@ def rank_plot(draws: np.ndarray, name: str) -> Html:
     return to_svg(figure, f"Histogram of the ranks of {name} for each chain")
 
 
-def bars(probabilities: np.ndarray, labels: Sequence[str], name: str) -> Html:
+def bars(probabilities: np.ndarray, labels: list[str], name: str) -> Html:
     """Probabilities of the values of one site."""
     figure, axes = one_plot(*SMALL)
     axes.bar(range(len(labels)), probabilities, color=PALETTE[0], width=0.7)
@@ -88,7 +87,7 @@ def bars(probabilities: np.ndarray, labels: Sequence[str], name: str) -> Html:
 
 
 def heat_map(
-    probabilities: np.ndarray, labels: Sequence[str], likely: np.ndarray | None, is_joined: bool, name: str
+    probabilities: np.ndarray, labels: list[str], likely: np.ndarray | None, is_joined: bool, name: str
 ) -> Html:
     """Probabilities `(element, value)` of an array of sites; the most probable value as a line, or as dots."""
     num, num_values = probabilities.shape
@@ -100,9 +99,8 @@ def heat_map(
     shade = {"cmap": _shades(), "vmin": 0, "vmax": 1, "interpolation": "none", "aspect": "auto"}
     axes.imshow(columns.T, origin="lower", extent=extent, **shade)
     if likely is not None and num <= MOST_COLUMNS:
-        look: dict[str, Any] = (
-            {"drawstyle": "steps-mid", "linewidth": 1.2} if is_joined else {"linestyle": "", "marker": "."}
-        )
+        dots: dict[str, Any] = {"linestyle": "", "marker": "."}
+        look = {"drawstyle": "steps-mid", "linewidth": 1.2} if is_joined else dots
         axes.plot(likely, color=INK, markersize=min(4.0, 300 / num), **look)
     axes.locator_params(axis="x", integer=True)
     _label(axes, "y", labels)
@@ -198,7 +196,7 @@ def _shades() -> "Colormap":
     return LinearSegmentedColormap.from_list("shades", [to_rgba(PALETTE[0], 0.0), to_rgba(PALETTE[0], 1.0)])
 
 
-def _label(axes: "Axes", axis: str, labels: Sequence[str]) -> None:
+def _label(axes: "Axes", axis: str, labels: list[str]) -> None:
     """Name the values along an axis, some of them where they are many."""
     kept = _spaced(len(labels), MOST_LABELS)
     place = axes.set_xticks if axis == "x" else axes.set_yticks

@@ -33,7 +33,7 @@ STATS = {
 def warnings_box(complaints: list[str]) -> Html:
     """What `summary` warns of, or that it warns of nothing."""
     if not complaints:
-        return tag("div", "No complaints: chains agree, draws are many enough, no bias is seen.", class_="fine")
+        return tag("div", "The diagnostics find nothing to complain of.", class_="fine")
     words = "This run should not be trusted as it is." if len(complaints) == 1 else "This run should not be trusted:"
     items = tag("ul", *(tag("li", words[:1].upper() + words[1:]) for words in complaints))
     return tag("div", tag("strong", words), items, class_="alarm", role="alert")
@@ -150,7 +150,10 @@ def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> 
 
 
 def _coordinate(draws: np.ndarray, name: str, row: Any) -> Html:
-    numbers = f"r_hat {number(row['r_hat'], 'r_hat')} · {row['ess_bulk']:,.0f} effective draws"
+    ess = float(row["ess_bulk"])
+    numbers = (
+        f"r_hat {number(row['r_hat'], 'r_hat')} · {number(round(ess, 0) if np.isfinite(ess) else ess)} effective draws"
+    )
     caption = tag("figcaption", tag("b", name), tag("span", numbers))
     lost = int((~np.isfinite(draws)).sum())
     remark = [note(f"{lost:,} draws that are not finite are left out of the density.")] if lost else []
