@@ -12,13 +12,14 @@ from arviz_base import from_dict
 
 import sumout
 from sumout.errors import OptionError
+from sumout.pages.discrete import of_site
 from sumout.pages.figures import density_plot, rank_plot
 from sumout.pages.network import MOST_NODES, network, place
 from sumout.pages.page import Html, join, tag
 from sumout.pages.sections import badness, is_off
 from sumout.pages.svg import house_style
 
-from programs import loop_hmm, named_scalars, ragged_binomials, tree
+from programs import loop_hmm, named_scalars, tree
 
 HOSTILE = "<img src=x onerror=\"alert('1')\">&$x_{$"
 VOID = {"meta"}
@@ -93,7 +94,7 @@ def check_self_contained(text, tree):
 
 
 def test_the_page_of_a_real_run(tmp_path):
-    program = loop_hmm(length=6)
+    program = loop_hmm(length=4, states=2)
     idata = sumout.sample(program, draws=60, tune=60, chains=2, plan={"state": "joint"})
     text, tree = write(tmp_path, idata, program)
     assert headings(text) == ["Plan and structure", "Summary", "Draws", "Discrete variables"]
@@ -102,17 +103,17 @@ def test_the_page_of_a_real_run(tmp_path):
     # what was asked for, not what would have been done by default
     assert "drawn jointly from the exact conditional (as you wished)" in text
     assert html.escape(idata.posterior.attrs["kernel"]) in text
-    assert "5 pairs of neighbours" in text
-    assert "colour 2: 3 sites" in text
-    assert "6 · exact" in text
+    assert "3 pairs of neighbours" in text
+    assert "colour 2: 2 sites" in text
+    assert "4 · exact" in text
     assert "tuned step size" in text
     assert "line: the most probable" in text
-    assert text.count("<svg") == 1 + 9 * 3 + 1
-    # the same run, the same page
-    assert sumout.report(idata, str(tmp_path / "again.html"), program).read_text(encoding="utf-8") == text
+    assert text.count("<svg") == 1 + 4 * 3 + 1
     without, _ = write(tmp_path, idata)
     assert headings(without) == ["Summary", "Draws", "Discrete variables"]
-    assert "6 · frequencies of the draws" in without
+    assert "4 · frequencies of the draws" in without
+    # the same run, the same page
+    assert sumout.report(idata, str(tmp_path / "again.html")).read_text(encoding="utf-8") == without
     with pytest.raises(OptionError, match=r"^report: the result has no '.*'"):
         sumout.report(idata, tmp_path / "run.html", named_scalars())
 
@@ -260,11 +261,13 @@ def _isolated(num):
     )
 
 
-def test_elements_with_values_of_their_own(tmp_path):
-    program = ragged_binomials()
-    idata = sumout.sample(program, draws=30, tune=30, chains=2)
-    text, _ = write(tmp_path, idata, program)
-    assert "Discrete variables" in headings(text)
+def test_values_and_modes_of_exact_marginals():
+    table = (("i", "z_value"), [[0.2, 0.8], [0.4, 0.6]])
+    found = xr.Dataset({"z": table, "z_mode": ("i", [3, -1])}, coords={"z_value": [-1, 3]})
+    chances = of_site(found, "z")
+    assert (chances.labels, chances.likely.tolist(), chances.is_joint) == (["-1", "3"], [1, 0], True)
+    ragged = of_site(xr.Dataset({"z": table, "z_values": (("i", "z_value"), [[0, 1], [5, 6]])}), "z")
+    assert (ragged.labels, ragged.likely.tolist(), ragged.is_joint) == (["1.", "2."], [1, 1], False)
 
 
 def test_draws_that_do_not_move_or_are_not_finite():

@@ -74,11 +74,12 @@ def _exact(program: Program, idata: "xr.DataTree") -> dict[str, Chances]:
     chances = {}
     for name in program.z:
         if name in found and found[name].shape[-1] <= MOST_VALUES:
-            chances[name] = _of_site(found, name)
+            chances[name] = of_site(found, name)
     return chances
 
 
-def _of_site(found: "xr.Dataset", name: str) -> Chances:
+def of_site(found: "xr.Dataset", name: str) -> Chances:
+    """What `sumout.marginals` says about one variable."""
     table = np.asarray(found[name].values)
     likely = table.argmax(axis=-1)
     if f"{name}_values" in found:  # each element has values of its own

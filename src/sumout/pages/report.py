@@ -87,6 +87,9 @@ def _check(idata: Any, path: Any, program: Any) -> Path:
         raise OptionError(
             f"report: program is a {type(program).__name__}; it should be the Program that was sampled from, or None."
         )
+    for name in () if program is None else (*program.x, *program.z):
+        if name not in idata["posterior"] and name not in groups.get("unconstrained_posterior", ()):
+            raise OptionError(f"report: the result has no '{name}'; was it another program that was sampled from?")
     if not isinstance(path, str | os.PathLike):
         raise OptionError(f"report: path={path!r} should be the name of a file, such as 'run.html'.")
     target = Path(path)

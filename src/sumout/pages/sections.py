@@ -150,10 +150,8 @@ def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> 
 
 
 def _coordinate(draws: np.ndarray, name: str, row: Any) -> Html:
-    ess = float(row["ess_bulk"])
-    numbers = (
-        f"r_hat {number(row['r_hat'], 'r_hat')} · {number(round(ess, 0) if np.isfinite(ess) else ess)} effective draws"
-    )
+    ess = number(np.round(row["ess_bulk"]))
+    numbers = f"r_hat {number(row['r_hat'], 'r_hat')} · {ess} effective draws"
     caption = tag("figcaption", tag("b", name), tag("span", numbers))
     lost = int((~np.isfinite(draws)).sum())
     remark = [note(f"{lost:,} draws that are not finite are left out of the density.")] if lost else []
