@@ -16,6 +16,7 @@ from sumout.kernels.sgnht import SGNHT
 from sumout.kernels.split_sghmc import SplitSGHMC
 from sumout.marginals import marginals
 from sumout.maximize import maximize
+from sumout.pages.report import report
 from sumout.reading.structure import Structure, read
 from sumout.run.sample import sample
 from sumout.supports import count, finite, implicit
@@ -41,6 +42,7 @@ __all__ = [
     "maximize",
     "program",
     "read",
+    "report",
     "sample",
     "summary",
 ]

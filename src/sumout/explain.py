@@ -75,8 +75,8 @@ def explain(
     return describe(planned, find_kernel(kernel, planned))
 
 
-def describe(plan: Plan, kernel: Kernel) -> Explanation:
-    """The text for a plan and a kernel."""
+def describe(plan: Plan, kernel: Kernel | str) -> Explanation:
+    """The text for a plan and a kernel, or what is known of the kernel in words."""
     structure = plan.structure
     program = structure.program
     paragraphs = [_headline(program)]

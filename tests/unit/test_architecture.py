@@ -28,6 +28,7 @@ WALK = (
     "ascent",
     "maximize",
     "explain",
+    "pages",
     "studies",
 )
 # The front ends and the reading know nothing of each other; nor do diagnosis and explanation.

@@ -46,6 +46,14 @@ def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any
         >>> list(table.index), "bias_meter" in table.columns
         (['x', 'lp', 'shift'], True)
     """
+    table, complaints = examine(idata, var_names)
+    for words in complaints:
+        warnings.warn(words, SamplingWarning, stacklevel=2)
+    return table
+
+
+def examine(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> tuple[Any, list[str]]:
+    """The table of `summary`, and in plain words why the run should not be trusted."""
     posterior = idata["posterior"]
     discrete = np.atleast_1d(posterior.attrs.get("discrete", [])).tolist()
     known = [str(name) for name in posterior.data_vars]
@@ -63,9 +71,7 @@ def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any
     table.attrs.update({name: float(stats[name].values.mean()) for name in RUN_STATS if name in stats})
     if "diverging" in stats:
         table.attrs["diverging"] = int(stats["diverging"].values.sum())
-    for words in _complaints(idata, table, meters, below):
-        warnings.warn(words, SamplingWarning, stacklevel=2)
-    return table
+    return table, _complaints(idata, table, meters, below)
 
 
 def _continuous(idata: "xr.DataTree", shown: list[str], meters: dict[str, Meter]) -> Any:

@@ -1,5 +1,6 @@
 """`sumout.sample`: the whole walk from a program to its posterior."""
 
+import json
 from collections.abc import Mapping
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,13 @@ def sample(
             draws=draws, tune=tune, steps=steps, chunk=chunk, report=report,
         )  # fmt: skip
     likelihood = build_likelihood(made) if log_likelihood else "not asked for"
-    attrs = {"kernel": repr(chosen), "seed": seed, "tune": tune, "steps": run.steps}
+    attrs = {
+        "kernel": repr(chosen),
+        "seed": seed,
+        "tune": tune,
+        "steps": run.steps,
+        "plan": json.dumps(dict(plan or {})),
+    }
     return build_result(program, run.record, chosen.tuned(run.states), likelihood, attrs)
 
 
