@@ -107,6 +107,14 @@ def test_z_that_does_not_mix_is_named():
     assert table.loc["lp", "ess_bulk"] > 4000
 
 
+def test_z_that_stays_where_it_started_is_named():
+    """Each chain has a z of its own: no variance within chains, and no error of numpy's either."""
+    stuck = np.broadcast_to(np.arange(CHAINS)[:, None, None] % 2, (CHAINS, DRAWS, 3))
+    table, text = complaints(run(z=stuck))
+    assert "chains disagree about z" in text
+    assert np.isinf(table.loc["z", "r_hat"])
+
+
 def test_low_acceptance_is_complained_of():
     table, text = complaints(run(acceptance=0.2))
     assert "only 20% of the proposals" in text

@@ -16,8 +16,9 @@ def slowest(columns: np.ndarray) -> tuple[float, float]:
     judged = columns[..., np.argsort(-_disagreement(columns))[:MOST_JUDGED]]
     each = [judged[..., i] for i in range(judged.shape[-1])]
     axes = {"chain_axis": 0, "draw_axis": 1}
-    ess = [float(arviz_stats.ess(c, method="mean", **axes)) for c in each]  # pyright: ignore
-    r_hat = [float(arviz_stats.rhat(c, method="split", **axes)) for c in each]  # pyright: ignore
+    with np.errstate(divide="ignore", invalid="ignore"):  # what never changes within a chain has an infinite r_hat
+        ess = [float(arviz_stats.ess(c, method="mean", **axes)) for c in each]  # pyright: ignore
+        r_hat = [float(arviz_stats.rhat(c, method="split", **axes)) for c in each]  # pyright: ignore
     return min(ess, default=np.nan), max(r_hat, default=np.nan)
 
 
