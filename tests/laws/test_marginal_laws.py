@@ -196,7 +196,10 @@ def test_some_summed_the_others_given(name):
 
 
 # The survey and the mixture as plain loops over 60 and 100 data compile for long; the Markov model stands for them.
-@pytest.mark.parametrize("name, form", [*((name, "program") for name in STUDIES), ("hmm", "density")])
+@pytest.mark.parametrize(
+    "name, form",
+    [*((name, "program") for name in STUDIES), pytest.param("hmm", "density", marks=pytest.mark.calibration)],
+)
 def test_the_papers_programs_marginalised_by_hand(name, form):
     study = STUDIES[name]
     program = getattr(study, form)()

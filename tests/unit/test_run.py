@@ -11,7 +11,7 @@ import sumout
 
 from programs import ENUMERABLE
 
-KERNELS = [sumout.NUTS(), sumout.GHMC(), sumout.SplitSGHMC()]
+KERNELS = [sumout.NUTS(), sumout.GHMC()]
 
 
 def same(one, other):
@@ -39,13 +39,9 @@ def test_first_chains_do_not_depend_on_their_number():
     assert not np.array_equal(two.posterior["theta"][0], two.posterior["theta"][1])
 
 
-@pytest.mark.parametrize(
-    "name, kernel",
-    [("mixture", "hmc"), ("odd_values", "sghmc")],
-)
-def test_results_hold_every_site_in_its_support(name, kernel):
-    program = ENUMERABLE[name]()
-    result = sumout.sample(program, kernel, draws=20, tune=20, chains=2)
+def test_results_hold_every_site_in_its_support():
+    program = ENUMERABLE["mixture"]()
+    result = sumout.sample(program, "hmc", draws=20, tune=20, chains=2)
     assert isinstance(result, xr.DataTree)
     for site, spec in program.z.items():
         drawn = result.posterior[site]
@@ -60,7 +56,7 @@ def test_results_hold_every_site_in_its_support(name, kernel):
 
 def test_float32_is_enough():
     with jax.enable_x64(False):
-        result = sumout.sample(ENUMERABLE["grid"](), draws=50, tune=50, chains=2)
+        result = sumout.sample(ENUMERABLE["grid"](), "ghmc", draws=50, tune=50, chains=2)
         assert result.posterior["coupling"].dtype == np.float32
         assert np.isfinite(result.posterior["coupling"]).all()
 

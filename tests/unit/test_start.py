@@ -55,7 +55,7 @@ def test_a_climb_does_not_end_in_the_void():
     assert (x[:, 0] < 3).all()
 
 
-@pytest.mark.parametrize("how", ["sum", "gibbs"])
+@pytest.mark.parametrize("how", [pytest.param("sum", marks=pytest.mark.calibration), "gibbs"])
 def test_starts_do_not_depend_on_the_number_of_chains(how):
     program = ENUMERABLE["mixture"]()
     target = make_target(make_plan(sumout.read(program), {"z": how}))
