@@ -30,7 +30,8 @@ def test_recovered_z_does_not_depend_on_the_chunks_and_stays_out_of_the_chain(ke
         other, _ = run(kernel, recover, 2)
         plain, _ = run(kernel, STAY, 100)
     np.testing.assert_array_equal(record.z["z"], other.z["z"])
-    np.testing.assert_array_equal(record.x, plain.x)
+    np.testing.assert_array_equal(record.x, other.x)
+    np.testing.assert_allclose(record.x, plain.x, rtol=1e-12)  # compiled apart
     np.testing.assert_array_equal(plain.z["z"], -1.0)
     np.testing.assert_array_equal(states.z["z"], -1.0)
     assert len(np.unique(record.z["z"])) == record.z["z"].size
