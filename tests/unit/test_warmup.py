@@ -37,7 +37,7 @@ def test_acceptance_is_what_was_aimed_at(kernel, target, tune, error):
 @pytest.mark.parametrize("kernel", [sumout.NUTS(), sumout.HMC(), sumout.GHMC()], ids=repr)
 def test_scales_are_learnt_and_draws_are_right(kernel):
     length = 20_000 if isinstance(kernel, sumout.GHMC) else 1000  # steps of one leapfrog, not trajectories
-    record, states = run(kernel, gaussian, len(SCALES), draws=length, tune=length, chunk=1000)
+    record, states = run(kernel, gaussian, len(SCALES), draws=length, tune=length)
     np.testing.assert_allclose(states.tuning.scale / SCALES, 1.0, atol=0.35)
     # 4,000 draws, at least 1,000 of them effective: 6 standard errors.
     np.testing.assert_allclose(record.x.mean(axis=(0, 1)) / SCALES, 0.0, atol=6 / np.sqrt(1000))
@@ -86,7 +86,7 @@ def test_correlations_are_learnt_and_draws_are_right(kernel):
     precision = jnp.linalg.inv(covariance)
     one_step = isinstance(kernel, sumout.GHMC)  # not a trajectory
     draws = 20_000 if one_step else 2000
-    record, states = run(kernel, lambda x: -0.5 * x @ precision @ x, 3, draws=draws, tune=draws, chunk=1000)
+    record, states = run(kernel, lambda x: -0.5 * x @ precision @ x, 3, draws=draws, tune=draws)
     scale = np.asarray(states.tuning.scale)
     learnt = scale @ scale.transpose(0, 2, 1)
     np.testing.assert_array_equal(scale, np.tril(scale))

@@ -4,9 +4,10 @@ Warm-up and sampling run through the same compiled function. Every step takes it
 
     key of step t = fold_in(key of the chain, t),
 
-so that the draws do not depend on how they are cut into chunks. With each draw two things are computed for the record
-only, with keys counted apart, from fold_in(key of the chain, RECORDING): the gradient at the draw, which the bias meter
-needs, and values of what the target has summed out of z.
+and the compiled function has room for as many draws whatever the size of a chunk. So the draws do not depend on how they
+are cut into chunks, not even in the last place. With each draw two things are computed for the record only, with keys
+counted apart, from fold_in(key of the chain, RECORDING): the gradient at the draw, which the bias meter needs, and
+values of what the target has summed out of z.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from sumout.gradient import Target
 from sumout.kernels.kernel import Kernel
 from sumout.program import Data, Nuisance
 
-CHUNK = 100
+CHUNK = 100  # draws that the compiled function has room for
 FEWEST_WARM = 50  # draws of warm-up from which their efficiency can be told
 RECORDING, BEGINNING = 2**32 - 1, 2**32 - 2  # numbers that no step reaches
 
@@ -90,12 +91,12 @@ def run_chains(
         draws: draws to keep.
         tune: draws of warm-up before them.
         steps: kernel steps for each draw; None leaves it to the kernel, once it is tuned.
-        chunk: draws in a chunk.
+        chunk: draws between two reports, at most CHUNK.
         report: called after every chunk.
     """
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(x.shape[0]))
     states = jax.vmap(kernel.init)(jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, BEGINNING), x, z)
-    advance = jax.jit(jax.vmap(_advance(kernel, chunk), in_axes=(0, 0, *(None,) * 6)))
+    advance = jax.jit(jax.vmap(_advance(kernel, CHUNK), in_axes=(0, 0, *(None,) * 6)))
     kept: list[Record] = []
     warm: list[np.ndarray] = []
     done, total = 0, tune + draws
@@ -105,7 +106,7 @@ def run_chains(
     while done < total:
         if done == tune and steps is None:
             num_steps = kernel.steps_when_tuned(states, _efficiency(warm))
-        count = min(chunk, (tune if done < tune else total) - done)
+        count = min(chunk, CHUNK, (tune if done < tune else total) - done)
         states, records = advance(keys, states, data, done, count, t, num_steps, length)
         records = jax.tree.map(lambda a, count=count: np.asarray(a)[:, :count], records)
         if done >= tune:

@@ -57,7 +57,7 @@ def sample(
             a certain way: "joint", "gibbs", "metropolis" or "prior". By default sums are taken where they are cheap;
             `sumout.explain` says which.
         log_likelihood: add the group `log_likelihood`.
-        chunk: draws computed between two looks at the progress; does not change the draws.
+        chunk: draws computed between two looks at the progress, at most 100; does not change the draws.
 
     Returns:
         A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;

@@ -75,9 +75,7 @@ def _changes(x: np.ndarray) -> int:
 def run(kernel: Kernel, gradients: int = 20_000, seed: int = 0) -> Crossings:
     """Four chains, z drawn, every step of the kernel kept."""
     steps = gradients // kernel.gradients_per_step
-    result = sample(
-        program(), kernel, plan={"right": "draw"}, draws=steps, steps=1, seed=seed, chunk=1000, log_likelihood=False
-    )
+    result = sample(program(), kernel, plan={"right": "draw"}, draws=steps, steps=1, seed=seed, log_likelihood=False)
     return Crossings(np.asarray(result["posterior"]["x"].values), kernel.gradients_per_step)
 
 
