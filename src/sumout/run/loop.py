@@ -4,9 +4,9 @@ Warm-up and sampling run through the same compiled function. Every step takes it
 
     key of step t = fold_in(key of the chain, t),
 
-and the compiled function has room for as many draws whatever the size of a chunk. So the draws do not depend on how they
-are cut into chunks, not even in the last place. With each draw two things are computed for the record only, with keys
-counted apart, from fold_in(key of the chain, RECORDING): the gradient at the draw, which the bias meter needs, and
+and the compiled function has room for as many draws whatever the size of a chunk. So the draws do not depend on how
+they are cut into chunks, not even in the last place. With each draw two things are computed for the record only, with
+keys counted apart, from fold_in(key of the chain, RECORDING): the gradient at the draw, which the bias meter needs, and
 values of what the target has summed out of z.
 """
 
