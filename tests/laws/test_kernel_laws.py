@@ -20,6 +20,7 @@ import scipy.linalg
 import sumout
 from sumout.gradient import Target
 from sumout.kernels.leapfrog import energy_change, leap
+from sumout.kernels.stochastic import ENERGY_ERROR
 
 NOISE = 2.0  # variance of the gradient noise
 NUM = 40_000
@@ -96,8 +97,6 @@ def energies(step_size):
 
 
 def test_energy_error_on_a_gaussian_is_what_the_tuning_takes_it_for():
-    from sumout.kernels.stochastic import ENERGY_ERROR
-
     for step_size in (0.1, 0.3):
         excess = jnp.minimum(energies(step_size) / (ENERGY_ERROR * step_size**3 * 3), 1.0)
         np.testing.assert_allclose(excess.mean(), 0.5, atol=0.06)
@@ -177,3 +176,17 @@ def test_what_a_gradient_supplies_too_much_is_owed():
     _, (room, in_debt) = jax.lax.scan(one, state, jnp.arange(2000))
     assert in_debt.mean() > 0.1  # otherwise the test would show nothing
     np.testing.assert_allclose(room.mean() + share, 1.0, atol=0.01)
+
+
+@pytest.mark.parametrize(("step_size", "is_too_large"), [(0.5, False), (3.0, True)])
+def test_a_debt_that_can_never_be_paid_is_told(step_size, is_too_large):
+    """Also without a warm-up to measure the noise in."""
+    kernel = sumout.SplitSGHMC(step_size, num_samples=2).bind(Target(lambda x, z, data: z["e"] @ x, move=fresh))
+
+    def one(state, i):
+        state, info = kernel.step(jax.random.fold_in(jax.random.key(9), i), state, {}, i)
+        return state, info.is_noise_too_large
+
+    state = kernel.init(jax.random.key(0), jnp.zeros(10), {"e": jnp.zeros(10)})
+    _, told = jax.lax.scan(one, state, jnp.arange(1000))
+    assert told.any() == is_too_large

@@ -1,5 +1,6 @@
 """Every kernel runs on every kind of program, and says what was tuned."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -9,6 +10,7 @@ from numpyro.distributions import constraints
 
 import sumout
 from sumout.kernels.names import KERNELS
+from sumout.plan import make_plan
 
 from programs import ENUMERABLE
 
@@ -94,11 +96,7 @@ def test_one_colour_a_step_where_a_sweep_costs_more_than_a_gradient():
     """All sites have had their turn after as many steps as there are colours, and not before."""
     program = ENUMERABLE["spike_and_slab"]()
     structure = sumout.read(program)
-    from sumout.plan import make_plan
-
     plan = make_plan(structure, {"gamma": "gibbs"})
-    import jax
-
     assert plan.sweep.evaluations == 2 * program.num_z
     x, turn = jnp.zeros(program.num_x), jax.jit(plan.part)
     ever = np.zeros(program.num_z, bool)
@@ -113,8 +111,6 @@ def test_one_colour_a_step_where_a_sweep_costs_more_than_a_gradient():
 
 
 def test_a_cheap_sweep_is_made_whole():
-    from sumout.plan import make_plan
-
     plan = make_plan(sumout.read(ENUMERABLE["survey"]()), {"coin": "gibbs"})
     assert plan.part is None
     assert plan.sweep.evaluations == 2

@@ -8,7 +8,7 @@ import xarray as xr
 from arviz_base import from_dict
 
 import sumout
-from sumout.diagnose.bias import read_meters
+from sumout.diagnose.bias import read_meters, worst_excess
 from sumout.diagnose.mixing import site_columns
 from sumout.errors import SamplingWarning
 
@@ -75,8 +75,6 @@ def test_a_run_that_is_right_is_seldom_called_biased():
     for _ in range(20):
         x = rng.normal(size=(4, 100, 100))
         groups = {"posterior": {"x": x}, "unconstrained_posterior": {"x": x}, "unconstrained_gradient": {"x": -x}}
-        from sumout.diagnose.bias import worst_excess
-
         meters = read_meters(from_dict(groups))
         assert (np.abs(meters["x"].value - 1) > 0.05).any()
         alarms += (meters["x"].excess > worst_excess(meters)).any()

@@ -1,4 +1,4 @@
-"""Warm-up of a kernel with an accept/reject step: step size throughout, scale at the end of growing windows.
+"""Warm-up: the step size is tuned throughout, the scale at the end of growing windows.
 
 The windows are those of Stan for a warm-up of 1,000 steps, in proportion, but for the last phase, in which the scale is
 fixed and the step size settles: a tenth of the warm-up.

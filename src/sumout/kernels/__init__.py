@@ -1,1 +1,1 @@
-"""Markov kernels on (x, z): pure functions `(key, state, data) -> (state, info)`."""
+"""Markov kernels on (x, z): pure functions `(key, state, data, t) -> (state, info)`."""

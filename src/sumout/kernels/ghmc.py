@@ -16,21 +16,20 @@ rejections come in clusters with long stretches without any between them, and mo
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.adapt.warmup import SETTLING, Tuning
 from sumout.errors import OptionError
 from sumout.gradient import Target
-from sumout.kernels.hmc import DIVERGENCE, Info
+from sumout.kernels.kernel import MEMORY
 from sumout.kernels.leapfrog import energy_change, leap
-from sumout.kernels.tuned import Tuned
+from sumout.kernels.tuned import DIVERGENCE, Info, Tuned
 from sumout.program import Data, Nuisance
 
-MEMORY = 3.0  # the time in which a draw is forgotten, in units of the scale
 SLICE_STEP = 0.03  # δ
 SLICE_NOISE = 0.2  # δ is uniform in (1 ± this) times it: a fixed step could beat in time with the trajectory
 
@@ -65,7 +64,6 @@ class GHMC(Tuned):
     """
 
     name = "ghmc"
-    step_size: float | None = None
     friction: float = 0.5
     num_leapfrog: int = 1
     target_acceptance: float = 0.95
@@ -83,10 +81,9 @@ class GHMC(Tuned):
         """One for each leapfrog step."""
         return self.num_leapfrog
 
-    def steps_when_tuned(self, states: State, efficiency: float) -> int:
-        """As many as it takes to forget a draw."""
-        step_size = float(np.exp(np.mean(np.log(states.tuning.step_size))))
-        return self.spaced(step_size * self.num_leapfrog / MEMORY, efficiency)
+    def time_per_step(self, step_size: Any) -> Any:
+        """That of its leapfrog steps."""
+        return step_size * self.num_leapfrog / MEMORY
 
     def init(self, key: Array, x: Array, z: Nuisance) -> State:
         """With any momentum, on any slice; untuned."""

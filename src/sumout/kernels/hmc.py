@@ -9,35 +9,17 @@ given z are crossed slowly.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from numbers import Integral
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array
 
-from sumout.adapt.scale import Scale, stretch, stretch_back
 from sumout.errors import OptionError
 from sumout.gradient import Target
-from sumout.kernels.tuned import State, Tuned
-from sumout.program import Data, Nuisance
-
-DIVERGENCE = 1000.0  # energy error in nats
-
-
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["log_density", "acceptance_rate", "step_size", "diverging"],
-    meta_fields=[],
-)
-@dataclass(frozen=True)
-class Info:
-    """The target's log density, acceptance probability, step size used, and whether the energy error was enormous."""
-
-    log_density: Float[Array, ""]
-    acceptance_rate: Float[Array, ""]
-    step_size: Float[Array, ""]
-    diverging: Bool[Array, ""]
+from sumout.kernels.leapfrog import energy_change, leap
+from sumout.kernels.tuned import DIVERGENCE, Info, State, Tuned
+from sumout.program import Data
 
 
 @dataclass(frozen=True)
@@ -59,7 +41,6 @@ class HMC(Tuned):
     """
 
     name = "hmc"
-    step_size: float | None = None
     num_leapfrog: int = 10
     jitter: float = 0.5
     target_acceptance: float = 0.9
@@ -83,40 +64,12 @@ class HMC(Tuned):
         assert isinstance(self.target, Target)
         key_z, key_momentum, key_jitter, key_accept = jax.random.split(key, 4)
         z = self.target.move(key_z, state.x, state.z, data)
-        step = state.tuning.step_size
-        step = step * (1 - self.jitter * jax.random.uniform(key_jitter, (), step.dtype))
+        jitter = 1 - self.jitter * jax.random.uniform(key_jitter, (), state.x.dtype)
         momentum = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
-        start, end = self._trajectory(state.x, z, momentum, step, state.tuning.scale, data)
-        error = (end.log_density - 0.5 * end.momentum @ end.momentum) - (start.log_density - 0.5 * momentum @ momentum)
-        error = jnp.where(jnp.isfinite(error), error, -jnp.inf)
+        step_size, scale = state.tuning.step_size, state.tuning.scale
+        end = leap(self.target, state.x, momentum, z, data, jitter * step_size, scale, self.num_leapfrog)
+        before, after, error = energy_change(self.target, (state.x, momentum), end, z, data)
         acceptance = jnp.exp(jnp.minimum(error, 0.0))
         accepted = jax.random.uniform(key_accept, (), acceptance.dtype) < acceptance
-        x = jnp.where(accepted, end.x, state.x)
-        log_density = jnp.where(accepted, end.log_density, start.log_density)
-        info = Info(log_density, acceptance, state.tuning.step_size, error < -DIVERGENCE)
-        return State(x, z, state.tuning), info
-
-    def _trajectory(
-        self, x: Array, z: Nuisance, momentum: Array, step: Array, scale: Scale, data: Data
-    ) -> "tuple[_Point, _Point]":
-        """Leapfrog at fixed z, in coordinates scaled to unit mass."""
-        assert isinstance(self.target, Target)
-        value_and_grad = jax.value_and_grad(self.target.log_density)
-
-        def leap(_: int, point: _Point) -> _Point:
-            half = point.momentum + 0.5 * step * stretch_back(scale, point.gradient)
-            x = point.x + step * stretch(scale, half)
-            log_density, gradient = value_and_grad(x, z, data)
-            return _Point(x, half + 0.5 * step * stretch_back(scale, gradient), log_density, gradient)
-
-        start = _Point(x, momentum, *value_and_grad(x, z, data))
-        return start, jax.lax.fori_loop(0, self.num_leapfrog, leap, start)
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "momentum", "log_density", "gradient"], meta_fields=[])
-@dataclass(frozen=True)
-class _Point:
-    x: Array
-    momentum: Array
-    log_density: Array
-    gradient: Array
+        info = Info(jnp.where(accepted, after, before), acceptance, step_size, error < -DIVERGENCE)
+        return State(jnp.where(accepted, end[0], state.x), z, state.tuning), info

@@ -13,21 +13,30 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Array
 
+from sumout.errors import OptionError
 from sumout.gradient import Target
 from sumout.program import Data, Nuisance
 
 GRADIENTS_PER_DRAW = 10
+MEMORY = 3.0  # the time in which a draw is forgotten, in units of the scale
 MOST_STEPS = 400
 WORTH_OF_A_DRAW = 0.5  # effective draws for each draw that are enough
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A configuration, and once bound to a target a Markov kernel."""
+    """A configuration, and once bound to a target a Markov kernel. Its states have `x`, `z` and `tuning`."""
 
     name: ClassVar[str]
     is_exact: ClassVar[bool]  # leaves p(x, z|y) invariant whatever its step size
+    step_size: float | None = None
     target: Target | None = field(default=None, kw_only=True, repr=False, compare=False)
+
+    def __post_init__(self):
+        """Check the option that all kernels have."""
+        if self.step_size is not None and not self.step_size > 0:
+            name = type(self).__name__
+            raise OptionError(f"{name}: step_size={self.step_size!r} must be positive, or None to tune it.")
 
     def bind(self, target: Target) -> "Kernel":
         """The kernel for one target."""
@@ -43,25 +52,26 @@ class Kernel:
         """How many steps make a draw of the warm-up, when the user leaves it open."""
         return max(1, round(GRADIENTS_PER_DRAW / self.gradients_per_step))
 
+    def time_per_step(self, step_size: Any) -> Any:
+        """The part of the time in which a draw is forgotten that one step takes; None where every step is a draw."""
+        del step_size
+
     def steps_when_tuned(self, states: Any, efficiency: float) -> int:
-        """How many steps make a draw after the warm-up, when the user leaves it open.
+        """How many steps make a draw after the warm-up, when the user leaves it open: so many that it is forgotten.
 
         Args:
             states: of all chains.
             efficiency: effective draws for each draw in the second half of the warm-up.
         """
-        del states, efficiency
-        return self.steps_untuned
+        time = self.time_per_step(float(np.exp(np.mean(np.log(states.tuning.step_size)))))
+        if time is None:
+            return self.steps_untuned
+        measured = self.steps_untuned * WORTH_OF_A_DRAW / max(efficiency, 1e-9)
+        return int(np.clip(np.ceil(max(1 / float(time), measured)), 1, MOST_STEPS))
 
     def tuned(self, states: Any) -> dict[str, Array]:
         """What the warm-up has learnt, by name: for each chain a number, or a number for each coordinate of x."""
-        del states
-        return {}
-
-    def spaced(self, time: float, efficiency: float) -> int:
-        """So many steps that a draw is forgotten after one or two; one step takes `time` of the time for that."""
-        measured = self.steps_untuned * WORTH_OF_A_DRAW / max(efficiency, 1e-9)
-        return int(np.clip(np.ceil(max(1 / time, measured)), 1, MOST_STEPS))
+        return {"step_size": states.tuning.step_size, "scale": states.tuning.scale}
 
     def init(self, key: Array, x: Array, z: Nuisance) -> Any:
         """The state of a chain that starts at `(x, z)`."""

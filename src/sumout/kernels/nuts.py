@@ -66,7 +66,6 @@ class NUTS(Tuned):
     """
 
     name = "nuts"
-    step_size: float | None = None
     target_acceptance: float = 0.8
     max_depth: int = 10
     dense: bool = False

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from sumout.errors import OptionError
+from sumout.kernels.kernel import MEMORY
 from sumout.kernels.stochastic import Info, State, Stochastic
 from sumout.program import Data
 
@@ -40,7 +41,6 @@ class SGHMC(Stochastic):
 
     name = "sghmc"
     standard_step = 0.1
-    step_size: float | None = None
     friction: float = 0.1
     noise: float | None = None
     num_samples: int = 1
@@ -55,8 +55,8 @@ class SGHMC(Stochastic):
         return 0.5 * step_size**2 * variance / self.friction
 
     def time_per_step(self, step_size: Any) -> Any:
-        """In ε/3 if the momentum lasts, in ε²/α where it is soon forgotten."""
-        return jnp.minimum(step_size / 3, step_size**2 / self.friction)
+        """That of a drift if the momentum lasts; less where it is soon forgotten, and x diffuses."""
+        return jnp.minimum(step_size / MEMORY, step_size**2 / self.friction)
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from sumout.kernels.kernel import MEMORY
 from sumout.kernels.stochastic import Info, State, Stochastic
 from sumout.program import Data
 
@@ -35,7 +36,6 @@ class SGLD(Stochastic):
 
     name = "sgld"
     standard_step = 0.15
-    step_size: float | None = None
     noise: float | None = None
     num_samples: int = 1
 
@@ -44,8 +44,8 @@ class SGLD(Stochastic):
         return 0.25 * step_size**2 * variance
 
     def time_per_step(self, step_size: Any) -> Any:
-        """In η/3."""
-        return step_size**2 / 3
+        """That of a step of diffusion."""
+        return step_size**2 / MEMORY
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""

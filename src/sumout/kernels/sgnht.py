@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 from sumout.adapt.caution import Caution
 from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
+from sumout.kernels.kernel import MEMORY
 from sumout.kernels.stochastic import Info, Noise, Stochastic
 from sumout.program import Data, Nuisance
 
@@ -65,7 +66,6 @@ class SGNHT(Stochastic):
     name = "sgnht"
     standard_step = 0.25
     noise = None
-    step_size: float | None = None
     friction: float = 1.0
     inertia: float = 1.0
     num_samples: int = 1
@@ -81,8 +81,8 @@ class SGNHT(Stochastic):
         return 0.5 * step_size * variance / self.friction
 
     def time_per_step(self, step_size: Any) -> Any:
-        """In ε/3 if the momentum lasts, in ε/3γ where it is soon forgotten."""
-        return step_size / (3 * max(1.0, self.friction))
+        """That of a drift if the momentum lasts; less where it is soon forgotten."""
+        return step_size / (MEMORY * max(1.0, self.friction))
 
     def init(self, key: Array, x: Array, z: Nuisance) -> State:
         """At rest; untuned."""
@@ -93,9 +93,7 @@ class SGNHT(Stochastic):
         del t
         key_z, key_noise = jax.random.split(key)
         scale, step_size = state.tuning.scale, state.tuning.step_size
-        middle = state.x + 0.5 * step_size * scale * state.momentum
-        estimate = self.estimate(key_z, middle, state.z, data)
-        half_kick = 0.5 * step_size * scale * estimate.gradient
+        middle, estimate, half_kick = self.half_step(key_z, state, data)
         thermostat = self._warm(state.thermostat, state.momentum, step_size)
         kept = jnp.exp(-thermostat * step_size)
         # (1 − exp(−2ζε))/ζ, whatever the sign of ζ

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from sumout.errors import OptionError
+from sumout.kernels.kernel import MEMORY
 from sumout.kernels.stochastic import Info, State, Stochastic
 from sumout.program import Data
 
@@ -42,7 +43,6 @@ class SplitSGHMC(Stochastic):
 
     name = "split_sghmc"
     standard_step = 0.25
-    step_size: float | None = None
     friction: float = 1.0
     noise: float | None = None
     num_samples: int = 2
@@ -57,17 +57,15 @@ class SplitSGHMC(Stochastic):
         return 0.25 * step_size**2 * variance / jnp.tanh(0.5 * self.friction * step_size)
 
     def time_per_step(self, step_size: Any) -> Any:
-        """In ε/3 if the momentum lasts, in ε/3γ where it is soon forgotten."""
-        return step_size / (3 * max(1.0, self.friction))
+        """That of a drift if the momentum lasts; less where it is soon forgotten."""
+        return step_size / (MEMORY * max(1.0, self.friction))
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""
         del t
         key_z, key_noise = jax.random.split(key)
         scale, step_size = state.tuning.scale, state.tuning.step_size
-        middle = state.x + 0.5 * step_size * scale * state.momentum
-        estimate = self.estimate(key_z, middle, state.z, data)
-        half_kick = 0.5 * step_size * scale * estimate.gradient
+        middle, estimate, half_kick = self.half_step(key_z, state, data)
         kept = jnp.exp(-self.friction * step_size)
         room, noise = self.room(state, estimate)
         spread = jnp.sqrt((1 - kept**2) * room)

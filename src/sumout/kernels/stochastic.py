@@ -40,6 +40,7 @@ from sumout.program import Data, Nuisance
 FIRST_STEP_SIZE = 1e-3  # without accept/reject, too small a step does no harm and too large a one does
 ENERGY_ERROR = 0.3  # of one step on a standard Gaussian, in units of ε³ √num_x
 MOST_SHARE = 0.25
+MOST_DEBT = 100.0  # shares of the noise of one step; more is owed only where it can never be paid back
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["variance", "count", "debt"], meta_fields=[])
@@ -95,7 +96,7 @@ class Info:
         step_size: ε used.
         noise_share: how much of the noise that should be injected the gradient itself supplies, the largest share over
             coordinates.
-        is_noise_too_large: the share exceeds 1, so that the draws are over-dispersed.
+        is_noise_too_large: the share exceeds 1, or what is owed grows and grows, so that the draws are over-dispersed.
         diverging: the step was not finite; the chain stayed where it was.
     """
 
@@ -111,15 +112,13 @@ class Stochastic(Kernel):
 
     is_exact = False
     standard_step: ClassVar[float]  # the ε that would do on a standard Gaussian
-    step_size: float | None
     num_samples: int
     noise: float | None
 
     def __post_init__(self):
         """Check the options that all such kernels have."""
+        super().__post_init__()
         name = type(self).__name__
-        if self.step_size is not None and not self.step_size > 0:
-            raise OptionError(f"{name}: step_size={self.step_size!r} must be positive, or None to tune it.")
         if self.noise is not None and not self.noise >= 0:
             raise OptionError(f"{name}: noise={self.noise!r} is a variance and cannot be negative; None measures it.")
         if not isinstance(self.num_samples, Integral) or self.num_samples < 1:
@@ -129,19 +128,9 @@ class Stochastic(Kernel):
         """The share of the injected noise that a gradient noise of this variance, in units of the scale, supplies."""
         raise NotImplementedError
 
-    def time_per_step(self, step_size: Any) -> Any:
-        """The part of the time in which a draw is forgotten that one step takes."""
-        raise NotImplementedError
-
-    def steps_when_tuned(self, states: State, efficiency: float) -> int:
-        """As many as it takes to forget a draw."""
-        step_size = float(np.exp(np.mean(np.log(states.tuning.step_size))))
-        return self.spaced(float(self.time_per_step(step_size)), efficiency)
-
     def tuned(self, states: Any) -> dict[str, Array]:
         """Step size, scale, noise, and by how much the bias meter had the step size lowered."""
-        tuning = {"step_size": states.tuning.step_size, "scale": states.tuning.scale}
-        return {**tuning, "gradient_noise": states.noise.variance, "caution": states.caution.factor}
+        return {**super().tuned(states), "gradient_noise": states.noise.variance, "caution": states.caution.factor}
 
     def init(self, key: Array, x: Array, z: Nuisance) -> Any:
         """At rest; untuned."""
@@ -167,6 +156,13 @@ class Stochastic(Kernel):
         assert isinstance(self.target, Target)
         return estimate_gradient(self.target, self.num_samples, key, x, z, data)
 
+    def half_step(self, key: Array, state: Any, data: Data) -> tuple[Array, GradientEstimate, Array]:
+        """Half a drift, a fresh gradient there, and the half kick that it gives."""
+        step_size, scale = state.tuning.step_size, state.tuning.scale
+        middle = state.x + 0.5 * step_size * scale * state.momentum
+        estimate = self.estimate(key, middle, state.z, data)
+        return middle, estimate, 0.5 * step_size * scale * estimate.gradient
+
     def room(self, state: Any, estimate: GradientEstimate) -> tuple[Array, Noise]:
         """The share of the noise that is left to inject, and what is owed after that."""
         is_local = self.noise is None and self.num_samples > 1
@@ -181,7 +177,8 @@ class Stochastic(Kernel):
         stopped = replace(before, momentum=jnp.zeros_like(before.momentum))
         step_size = before.tuning.step_size
         share = jnp.max(self.share(step_size, before.noise.variance * before.tuning.scale**2), initial=0)
-        info = Info(estimate.log_density, step_size, share, share > 1, ~is_sound)
+        is_noise_too_large = (share > 1) | jnp.any(after.noise.debt > MOST_DEBT)
+        info = Info(estimate.log_density, step_size, share, is_noise_too_large, ~is_sound)
         return jax.tree.map(lambda a, b: jnp.where(is_sound, a, b), after, stopped), info
 
     def adapt(self, key: Array, state: Any, info: Info, data: Data, t: Array, length: Array) -> Any:

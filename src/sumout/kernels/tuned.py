@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import jax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from sumout.adapt.scale import RunningScale
 from sumout.adapt.warmup import Tuning
@@ -14,6 +14,7 @@ from sumout.kernels.kernel import Kernel
 from sumout.program import Data, Nuisance
 
 FIRST_STEP_SIZE = 0.1
+DIVERGENCE = 1000.0  # energy error in nats
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "tuning"], meta_fields=[])
@@ -26,30 +27,39 @@ class State:
     tuning: Tuning
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["log_density", "acceptance_rate", "step_size", "diverging"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class Info:
+    """The target's log density, acceptance probability, step size used, and whether the energy error was enormous."""
+
+    log_density: Float[Array, ""]
+    acceptance_rate: Float[Array, ""]
+    step_size: Float[Array, ""]
+    diverging: Bool[Array, ""]
+
+
 class Tuned(Kernel):
     """A kernel whose step size (None to tune it) is in units of a scale for each coordinate; not for use by itself."""
 
     is_exact = True
-    step_size: float | None
     target_acceptance: float
     dense: bool
 
     def __post_init__(self):
         """Check the options that all such kernels have."""
-        name = type(self).__name__
-        if self.step_size is not None and not self.step_size > 0:
-            raise OptionError(f"{name}: step_size={self.step_size!r} must be positive, or None to tune it.")
+        super().__post_init__()
         if not 0 < self.target_acceptance < 1:
+            name = type(self).__name__
             raise OptionError(f"{name}: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
 
     def init(self, key: Array, x: Array, z: Nuisance) -> Any:
         """Untuned."""
         del key
         return State(x, z, Tuning.start(RunningScale.start(x, self.dense), self.step_size or FIRST_STEP_SIZE))
-
-    def tuned(self, states: Any) -> dict[str, Array]:
-        """Step size and scale."""
-        return {"step_size": states.tuning.step_size, "scale": states.tuning.scale}
 
     def adapt(self, key: Array, state: Any, info: Any, data: Data, t: Array, length: Array) -> Any:
         """Tune step size and scale by the acceptance, unless the user gave a step size."""
