@@ -9,10 +9,10 @@ import numpy as np
 from sumout.frontends.numpyro import program as numpyro_program
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.names import find_kernel
-from sumout.plan import METHODS, Plan, make_plan
+from sumout.plan import METHODS, Plan, plan_for
 from sumout.program import Program
 from sumout.reading.graph import Shape, component_shapes
-from sumout.reading.structure import Structure, read
+from sumout.reading.structure import Structure
 
 PLURALS = {"path": "paths", "tree": "trees", "ring": "rings", "clique": "cliques", "network": "networks"}
 SHAPES = {
@@ -71,7 +71,7 @@ def explain(
         Kernel: NUTS(step_size=None, target_acceptance=0.8, max_depth=10, dense=False)
     """
     made = program if isinstance(program, Program) else numpyro_program(program, *args, **kwargs)
-    planned = make_plan(read(made), plan)
+    planned = plan_for(made, plan)
     return describe(planned, find_kernel(kernel, planned))
 
 

@@ -16,9 +16,8 @@ from jaxtyping import Array, Float
 
 from sumout.errors import OptionError
 from sumout.nuisance.sweep import STAY, NuisanceMove
-from sumout.plan import Plan, make_plan
+from sumout.plan import Plan, plan_for
 from sumout.program import Data, Nuisance, Program
-from sumout.reading.structure import read
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,7 @@ def gradient_estimator(
     """
     if not isinstance(num_samples, int) or num_samples < 1:
         raise OptionError(f"num_samples={num_samples!r}: the number of draws to average over must be at least 1.")
-    target = make_target(make_plan(read(program), plan))
+    target = make_target(plan_for(program, plan))
 
     def estimator(key: Array, x: Array, z: Nuisance) -> tuple[Array, Nuisance]:
         estimate = estimate_gradient(target, num_samples, key, x, z, program.data)

@@ -18,9 +18,8 @@ from sumout.marginal.summation import Summation
 from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.sweep import Stack
 from sumout.nuisance.values import num_values
-from sumout.plan import Plan, make_plan
+from sumout.plan import Plan, plan_for
 from sumout.program import Data, Nuisance, Program
-from sumout.reading.structure import read
 from sumout.supports import Finite
 
 if TYPE_CHECKING:  # takes half a second to import
@@ -58,7 +57,7 @@ def marginals(program: Program, idata: "xr.DataTree") -> "xr.Dataset":
     import xarray as xr  # takes half a second to import
 
     x, z = _draws(program, idata)
-    plan = make_plan(read(program))
+    plan = plan_for(program)
     table = np.asarray(jax.jit(partial(_mean_probabilities, plan))(x, z, program.data))
     arrays = {}
     for name, numbers in plan.structure.site_numbers.items():

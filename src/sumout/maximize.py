@@ -22,11 +22,10 @@ from sumout.ascent.maximum import Maximum
 from sumout.ascent.tell import build_maximum, refuse_moving_supports
 from sumout.errors import ModelError, OptionError, StartError
 from sumout.gradient import Target, make_target
-from sumout.plan import make_plan
+from sumout.plan import plan_for
 from sumout.program import Nuisance, Program
-from sumout.reading.structure import read
 from sumout.run.progress import bar
-from sumout.run.sample import guard_reading
+from sumout.run.setup import guard_reading
 from sumout.run.start import climb, compiler_options, describe_failure
 
 
@@ -74,7 +73,7 @@ def maximize(
     _check_options(program, starts, steps, learning_rate, seed, jacobian)
     aim = program if jacobian else program.without_jacobian()
     refuse_moving_supports(aim)
-    made = make_plan(read(aim), plan)
+    made = plan_for(aim, plan)
     target = make_target(made)
     key_start, key_guard, key_ascent, key_z = jax.random.split(jax.random.key(seed), 4)
     with bar(progress, f"{starts} starts") as show:

@@ -22,8 +22,8 @@ from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.metropolis import CountStep, FromSampler, Metropolis, UniformOther
 from sumout.nuisance.sweep import STAY, NuisanceMove, Stack, Sweep, Turns
 from sumout.nuisance.values import as_columns, num_values, value_rows
-from sumout.program import Data, DiscreteSite, Nuisance
-from sumout.reading.structure import Structure
+from sumout.program import Data, DiscreteSite, Nuisance, Program
+from sumout.reading.structure import Structure, read
 from sumout.supports import Count, Finite, Implicit
 
 MOST_GIBBS_VALUES = 256  # beyond, a table of all values costs more than it is worth
@@ -109,6 +109,14 @@ class Plan:
         """Log p(x, z, y) with the summed sites summed out."""
         # Jitted, so that it is traced once however often other compiled code calls it.
         return self.structure.program.log_density if self.summation is None else jax.jit(self.summation.log_density)
+
+
+def plan_for(program: Program, wishes: Mapping[str, str] | None = None) -> Plan:
+    """The plan for a program, the same object whenever the same is wished for."""
+    structure = read(program)
+    checked = _check_wishes(structure, wishes)
+    label = ("plan", tuple(sorted(checked.items())))
+    return program.remember(label, lambda: make_plan(structure, checked))
 
 
 def make_plan(structure: Structure, wishes: Mapping[str, str] | None = None) -> Plan:

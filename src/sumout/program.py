@@ -8,10 +8,10 @@ x is one flat vector of unconstrained reals. z is a dict of named arrays holding
 pytree of arrays the model was given; it is always an argument, never a constant inside compiled code.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from sumout.errors import ModelError
 from sumout.supports import Implicit, Support
 
+T = TypeVar("T")
 Data = Any
 Nuisance = dict[str, Array]
 
@@ -83,6 +84,7 @@ class Program:
         dims: names of the dimensions of a variable, where the model names them.
         fixed: names of the array arguments the model uses by value, so that they could not be kept as arguments.
         name: what to call the model when speaking of it.
+        memory: what has been worked out for it: readings, plans, compiled functions. See `remember`.
     """
 
     x: Mapping[str, ContinuousSite]
@@ -96,6 +98,14 @@ class Program:
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()
     name: str = "program"
+    memory: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def remember(self, label: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returned when it was first called under this label; in single and double precision apart."""
+        label = (label, jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+        if label not in self.memory:
+            self.memory[label] = make()
+        return self.memory[label]
 
     @property
     def num_x(self) -> int:

@@ -8,7 +8,7 @@ import pytest
 import sumout
 from sumout.gradient import Target
 from sumout.nuisance.sweep import STAY
-from sumout.run.loop import run_chains
+from sumout.run.loop import Loop
 
 
 def recover(key, x, z, data):
@@ -19,7 +19,7 @@ def recover(key, x, z, data):
 def run(kernel, recover, chunk):
     target = Target(lambda x, z, data: -0.5 * x @ x, recover=recover)
     x, z = jnp.ones((2, 2)), {"z": jnp.full(2, -1.0)}
-    done = run_chains(kernel.bind(target), jax.random.key(0), x, z, {}, draws=9, tune=4, steps=3, chunk=chunk)
+    done = Loop(kernel.bind(target)).run(jax.random.key(0), x, z, {}, draws=9, tune=4, steps=3, chunk=chunk)
     return done.record, done.states
 
 

@@ -80,3 +80,22 @@ def test_sghmc_says_when_the_noise_is_too_large():
         warnings.simplefilter("always")
         sumout.summary(result)
     assert any("over-dispersed" in str(w.message) for w in caught)
+
+
+def test_a_second_run_compiles_nothing_and_draws_the_same():
+    program = ENUMERABLE["survey"]()
+    compiled = []
+
+    def listen(event, seconds, **details):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    with jax.debug_key_reuse(False):  # watched elsewhere
+        first = sumout.sample(program, draws=5, tune=5, chains=2)
+        assert compiled
+        compiled.clear()
+        second = sumout.sample(program, draws=5, tune=5, chains=2)
+    jax.monitoring.unregister_event_duration_listener(listen)
+    assert not compiled
+    same(first, second)

@@ -9,7 +9,7 @@ import sumout
 from sumout.gradient import Target, make_target
 from sumout.nuisance.sweep import STAY
 from sumout.plan import make_plan
-from sumout.run.start import find_starts
+from sumout.run.start import Starts
 
 from programs import ENUMERABLE, REAL
 
@@ -25,7 +25,7 @@ def with_x(num_x):
 
 def starts_of(log_density, num_x, num_chains=16):
     target = Target(lambda x, z, data: log_density(x), STAY)
-    x, _ = find_starts(with_x(num_x), target, jax.random.key(0), num_chains)
+    x, _ = Starts(with_x(num_x), target).find(jax.random.key(0), num_chains)
     return np.asarray(x), np.asarray(jax.vmap(log_density)(x))
 
 
@@ -59,9 +59,9 @@ def test_a_climb_does_not_end_in_the_void():
 def test_starts_do_not_depend_on_the_number_of_chains(how):
     program = ENUMERABLE["mixture"]()
     target = make_target(make_plan(sumout.read(program), {"z": how}))
-    few, few_z = find_starts(program, target, jax.random.key(1), 2)
+    few, few_z = Starts(program, target).find(jax.random.key(1), 2)
     with jax.debug_key_reuse(False):  # watched above
-        many, many_z = find_starts(program, target, jax.random.key(1), 5)
+        many, many_z = Starts(program, target).find(jax.random.key(1), 5)
     np.testing.assert_array_equal(few, many[:2])
     np.testing.assert_array_equal(few_z["z"], many_z["z"][:2])
     assert few_z["z"].dtype == program.z["z"].dtype
@@ -81,5 +81,5 @@ def test_mixtures_far_apart_are_found():
     y = rng.normal(np.repeat([-20.0, 20.0], [20, 80]), 1.0)
     program = sumout.density(mixture, x={"mu": (REAL[0], (2,))}, z={"z": sumout.finite(2, shape=100)}, data=y)
     target = make_target(make_plan(sumout.read(program)))
-    x, _ = find_starts(program, target, jax.random.key(0), 16)
+    x, _ = Starts(program, target).find(jax.random.key(0), 16)
     assert (x[:, 0] > x[:, 1]).mean() > 0.8  # the heavier component at the heavier cluster

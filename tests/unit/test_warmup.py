@@ -10,7 +10,7 @@ from sumout.adapt.scale import RunningScale
 from sumout.adapt.warmup import LEAST_WINDOW, Tuning
 from sumout.gradient import Target
 from sumout.nuisance.sweep import STAY
-from sumout.run.loop import run_chains
+from sumout.run.loop import Loop
 
 SCALES = np.logspace(-2, 2, 6)
 
@@ -19,7 +19,7 @@ def run(kernel, log_density, num_x, **options):
     """Draws from a density of x alone."""
     target = Target(lambda x, z, data: log_density(x), STAY)
     x = jax.random.uniform(jax.random.key(3), (4, num_x), minval=-2, maxval=2)
-    done = run_chains(kernel.bind(target), jax.random.key(0), x, {}, {}, steps=1, **options)
+    done = Loop(kernel.bind(target)).run(jax.random.key(0), x, {}, {}, steps=1, **options)
     return done.record, done.states
 
 

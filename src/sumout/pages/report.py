@@ -20,9 +20,8 @@ from sumout.pages.sections import (
     wishes,
 )
 from sumout.pages.svg import check_matplotlib, house_style
-from sumout.plan import make_plan
+from sumout.plan import plan_for
 from sumout.program import Program
-from sumout.reading.structure import read
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
@@ -60,7 +59,7 @@ def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program 
     discrete = np.atleast_1d(idata["posterior"].attrs["discrete"]).tolist()
     continuous = [str(name) for name in idata["posterior"].data_vars if name not in discrete]
     table, complaints = examine(idata)
-    plan = None if program is None else make_plan(read(program), wishes(idata))
+    plan = None if program is None else plan_for(program, wishes(idata))
     with house_style():
         sections: list[Section | None] = [
             None if plan is None else plan_section(idata, plan),

@@ -183,6 +183,10 @@ def read(program: Program) -> Structure:
     """
     if not isinstance(program, Program):
         raise OptionError(f"expected a Program from sumout.program or sumout.density, got {type(program).__name__}.")
+    return program.remember("structure", lambda: _read(program))
+
+
+def _read(program: Program) -> Structure:
     closed = flatten(program.log_density, *program.abstract_arguments())
     scopes = Scopes(program.num_z)
     reader = Reader(scopes)

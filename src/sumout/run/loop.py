@@ -13,6 +13,7 @@ values of what the target has summed out of z.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import jax
@@ -60,63 +61,74 @@ class Progress:
 
 @dataclass(frozen=True)
 class Run:
-    """Draws after warm-up, the last states, and how many steps of the kernel made a draw."""
+    """Draws after warm-up, the last states, how many steps of the kernel made a draw, and the seconds they took."""
 
     record: Record
     states: Any
     steps: int
+    seconds: float
 
 
-def run_chains(
-    kernel: Kernel,
-    key: Array,
-    x: Array,
-    z: Nuisance,
-    data: Data,
-    *,
-    draws: int,
-    tune: int,
-    steps: int | None = None,
-    chunk: int = CHUNK,
-    report: Callable[[Progress], None] = lambda progress: None,
-) -> Run:
-    """Run all chains from their starts.
+class Loop:
+    """The compiled loop of a kernel that is bound to its target: compiled once, whatever is run through it."""
 
-    Args:
-        kernel: bound to its target.
-        key: all randomness of the run.
-        x: starts, `(chains, num_x)`.
-        z: starts, each array with a leading axis of chains.
-        data: the program's data.
-        draws: draws to keep.
-        tune: draws of warm-up before them.
-        steps: kernel steps for each draw; None leaves it to the kernel, once it is tuned.
-        chunk: draws between two reports, at most CHUNK.
-        report: called after every chunk.
-    """
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(x.shape[0]))
-    states = jax.vmap(kernel.init)(jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, BEGINNING), x, z)
-    advance = jax.jit(jax.vmap(_advance(kernel, CHUNK), in_axes=(0, 0, *(None,) * 6)))
-    kept: list[Record] = []
-    warm: list[np.ndarray] = []
-    done, total = 0, tune + draws
-    num_steps = steps or kernel.steps_untuned
-    length = tune * num_steps
-    t = 0
-    while done < total:
-        if done == tune and steps is None:
-            num_steps = kernel.steps_when_tuned(states, _efficiency(warm))
-        count = min(chunk, CHUNK, (tune if done < tune else total) - done)
-        states, records = advance(keys, states, data, done, count, t, num_steps, length)
-        records = jax.tree.map(lambda a, count=count: np.asarray(a)[:, :count], records)
-        if done >= tune:
-            kept.append(records)
-        elif steps is None:
-            warm.append(np.concatenate([records.x, records.info.log_density[..., None]], axis=-1))
-        done += count
-        t += count * num_steps
-        report(Progress(done, total, tune, records))
-    return Run(jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept), states, num_steps)
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+        self._begin = jax.jit(jax.vmap(kernel.init))
+        self._advance = jax.jit(jax.vmap(_advance(kernel, CHUNK), in_axes=(0, 0, *(None,) * 6)))
+
+    def run(
+        self,
+        key: Array,
+        x: Array,
+        z: Nuisance,
+        data: Data,
+        *,
+        draws: int,
+        tune: int,
+        steps: int | None = None,
+        chunk: int = CHUNK,
+        report: Callable[[Progress], None] = lambda progress: None,
+    ) -> Run:
+        """Run all chains from their starts.
+
+        Args:
+            key: all randomness of the run.
+            x: starts, `(chains, num_x)`.
+            z: starts, each array with a leading axis of chains.
+            data: the program's data.
+            draws: draws to keep.
+            tune: draws of warm-up before them.
+            steps: kernel steps for each draw; None leaves it to the kernel, once it is tuned.
+            chunk: draws between two reports, at most CHUNK.
+            report: called after every chunk.
+        """
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(x.shape[0]))
+        states = self._begin(jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, BEGINNING), x, z)
+        kept: list[Record] = []
+        warm: list[np.ndarray] = []
+        done, total = 0, tune + draws
+        num_steps = steps or self.kernel.steps_untuned
+        length = tune * num_steps
+        t = 0
+        states, _ = self._advance(keys, states, data, 0, 0, 0, num_steps, length)  # compiles, before the clock starts
+        begun = perf_counter()
+        while done < total:
+            if done == tune:
+                num_steps = steps or self.kernel.steps_when_tuned(states, _efficiency(warm))
+                begun = perf_counter()
+            count = min(chunk, CHUNK, (tune if done < tune else total) - done)
+            states, records = self._advance(keys, states, data, done, count, t, num_steps, length)
+            records = jax.tree.map(lambda a, count=count: np.asarray(a)[:, :count], records)
+            if done >= tune:
+                kept.append(records)
+            elif steps is None:
+                warm.append(np.concatenate([records.x, records.info.log_density[..., None]], axis=-1))
+            done += count
+            t += count * num_steps
+            report(Progress(done, total, tune, records))
+        record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept)
+        return Run(record, states, num_steps, perf_counter() - begun)
 
 
 def _efficiency(warm: list[np.ndarray]) -> float:

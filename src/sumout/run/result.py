@@ -4,11 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sumout.likelihood import Likelihood
 from sumout.program import Data, Nuisance, Program
 from sumout.run.loop import Record
 
@@ -16,16 +14,28 @@ if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 STAT_NAMES = {"log_density": "lp"}
-
-
 BATCH = 64  # draws looked at together
+
+
+class EachDraw:
+    """A function `(x, z, data)`, compiled to be computed at every draw of a run."""
+
+    def __init__(self, fn: Callable[[Array, Nuisance, Data], Any]):
+        self._run = jax.jit(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat, batch_size=BATCH))
+
+    def __call__(self, x: Any, z: Any, data: Data) -> Any:
+        """Arrays have axes (chain, draw) in front, given and returned."""
+        chains, draws = x.shape[:2]
+        flat = jax.tree.map(lambda a: np.reshape(a, (chains * draws, *a.shape[2:])), (x, z))
+        return jax.tree.map(lambda a: np.asarray(a).reshape(chains, draws, *a.shape[1:]), self._run(flat, data))
 
 
 def build_result(
     program: Program,
     record: Record,
     tuned: Mapping[str, Array],
-    likelihood: Likelihood | str,
+    constrain: EachDraw,
+    likelihood: EachDraw | str,
     attrs: Mapping[str, Any],
 ) -> "xr.DataTree":
     """Name, shape and label the draws: x and deterministics as the user knows them, z in its support values.
@@ -34,13 +44,13 @@ def build_result(
         program: whose draws they are.
         record: the draws.
         tuned: what the warm-up has learnt, for each chain.
+        constrain: names x and the deterministics.
         likelihood: of every datum, or in words why there is none.
         attrs: what to note of the run.
     """
     from arviz_base import from_dict  # takes half a second to import
 
-    named = jax.jit(jax.vmap(jax.vmap(program.constrain, in_axes=(0, 0, None)), in_axes=(0, 0, None)))
-    posterior = {name: np.asarray(value) for name, value in named(record.x, record.z, program.data).items()}
+    posterior = constrain(record.x, record.z, program.data)
     posterior.update({name: np.asarray(value) for name, value in record.z.items()})
     stats = {STAT_NAMES.get(name, name): np.asarray(value) for name, value in vars(record.info).items()}
     groups: dict[str, Any] = {
@@ -49,8 +59,8 @@ def build_result(
         "unconstrained_gradient": _by_name(program, record.gradient),
         "sample_stats": stats,
     }
-    if isinstance(likelihood, Likelihood):
-        groups["log_likelihood"] = each_draw(likelihood, record.x, record.z, program.data)
+    if isinstance(likelihood, EachDraw):
+        groups["log_likelihood"] = likelihood(record.x, record.z, program.data)
     else:
         attrs = {**attrs, "log_likelihood": f"left out: {likelihood}"}
     if program.observed:
@@ -77,13 +87,9 @@ def _tuned(program: Program, tuned: Mapping[str, Array]) -> "xr.DataTree":
     return xr.DataTree(xr.Dataset(arrays, coords={"coordinate": names}))
 
 
-def _by_name(program: Program, x: Any) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value) for name, value in jax.vmap(jax.vmap(program.unravel))(x).items()}
-
-
-def each_draw(fn: Callable[[Array, Nuisance, Data], Any], x: Any, z: Any, data: Data) -> Any:
-    """`fn(x, z, data)` at every draw; arrays have axes (chain, draw) in front."""
-    chains, draws = x.shape[:2]
-    flat = jax.tree.map(lambda a: jnp.reshape(a, (chains * draws, *a.shape[2:])), (x, z))
-    run = jax.jit(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat, batch_size=BATCH))
-    return jax.tree.map(lambda a: np.asarray(a).reshape(chains, draws, *a.shape[1:]), run(flat, data))
+def _by_name(program: Program, x: np.ndarray) -> dict[str, np.ndarray]:
+    named, start = {}, 0
+    for name, site in program.x.items():
+        named[name] = x[..., start : start + site.size].reshape(*x.shape[:2], *site.unconstrained_shape)
+        start += site.size
+    return named

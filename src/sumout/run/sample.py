@@ -6,25 +6,17 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 
 from sumout.errors import OptionError
-from sumout.gradient import make_target
 from sumout.kernels.kernel import Kernel
-from sumout.kernels.names import find_kernel
-from sumout.likelihood import build_likelihood
-from sumout.plan import Plan, make_plan
 from sumout.program import Program
-from sumout.reading.structure import QUICK_COMPILE, guard, read
-from sumout.run.loop import CHUNK, run_chains
+from sumout.run.loop import CHUNK
 from sumout.run.progress import progress_bar
 from sumout.run.result import build_result
-from sumout.run.start import draw_z, find_starts
+from sumout.run.setup import set_up
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
-
-GUARD_FLIPS = 4
 
 
 def sample(
@@ -82,26 +74,24 @@ def sample(
     _check_options(
         program, draws=draws, tune=tune, steps=1 if steps is None else steps, chains=chains, seed=seed, chunk=chunk
     )
-    made = make_plan(read(program), plan)
-    chosen = find_kernel(kernel, made)
-    target = make_target(made)
+    ready = set_up(program, kernel, plan)
     key_start, key_guard, key_run = jax.random.split(jax.random.key(seed), 3)
     with progress_bar(progress, chains) as report:
-        x, z = find_starts(program, target, key_start, chains)
-        guard_reading(made, key_guard, x[0], jax.tree.map(lambda a: a[0], z))
-        run = run_chains(
-            chosen.bind(target), key_run, x, z, program.data,
-            draws=draws, tune=tune, steps=steps, chunk=chunk, report=report,
+        x, z = ready.starts.find(key_start, chains)
+        ready.guard(key_guard, x[0], jax.tree.map(lambda a: a[0], z))
+        run = ready.loop.run(
+            key_run, x, z, program.data, draws=draws, tune=tune, steps=steps, chunk=chunk, report=report
         )  # fmt: skip
-    likelihood = build_likelihood(made) if log_likelihood else "not asked for"
+    likelihood = ready.likelihood if log_likelihood else "not asked for"
     attrs = {
-        "kernel": repr(chosen),
+        "kernel": repr(ready.kernel),
         "seed": seed,
         "tune": tune,
         "steps": run.steps,
         "plan": json.dumps(dict(plan or {})),
+        "sampling_time": run.seconds,
     }
-    return build_result(program, run.record, chosen.tuned(run.states), likelihood, attrs)
+    return build_result(program, run.record, ready.kernel.tuned(run.states), ready.constrain, likelihood, attrs)
 
 
 def _check_options(program: Any, **numbers: Any) -> None:
@@ -114,21 +104,3 @@ def _check_options(program: Any, **numbers: Any) -> None:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least.get(name, 1):
             raise OptionError(f"sample: {name}={value!r} must be a whole number of at least {least.get(name, 1)}.")
-
-
-def guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: dict[str, jax.Array]) -> None:
-    """Change a random half of the sites, a few times over, and see that only the right factors move."""
-    program = plan.structure.program
-
-    def flip(key: jax.Array) -> dict[str, jax.Array]:
-        key_z, key_which = jax.random.split(key)
-        other = draw_z(key_z, program, program.data)
-        keys = jax.random.split(key_which, len(z))
-        chosen = {
-            name: jax.random.bernoulli(k, 0.5, program.z[name].support.shape) for k, name in zip(keys, z, strict=True)
-        }
-        spread = {name: c.reshape(c.shape + (1,) * (z[name].ndim - c.ndim)) for name, c in chosen.items()}
-        return {name: jnp.where(spread[name], other[name], z[name]) for name in z}
-
-    flips = jax.jit(jax.vmap(flip), compiler_options=QUICK_COMPILE)(jax.random.split(key, GUARD_FLIPS))
-    guard(plan.structure, x, z, flips)

@@ -64,21 +64,27 @@ def compiler_options(program: Program) -> dict[str, Any] | None:
     return QUICK_COMPILE if program.num_z <= FEW_SITES else None
 
 
-def find_starts(program: Program, target: Target, key: Array, num_chains: int) -> tuple[Array, Nuisance]:
-    """For each chain a point `(x, z)` of finite density and gradient, with a leading axis of chains."""
+class Starts:
+    """The search for starts, compiled once for a program and its target."""
 
-    @partial(jax.jit, compiler_options=compiler_options(program))
-    def start(keys: Array, data: Data) -> tuple[Array, Nuisance, Array]:
-        return jax.lax.map(lambda key: _best_of_several(program, target, key, data), keys)
+    def __init__(self, program: Program, target: Target):
+        self.program, self.target = program, target
 
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
-    x, z, is_sound = start(keys, program.data)
-    if not np.asarray(is_sound).all():
-        lost = int(np.flatnonzero(~np.asarray(is_sound))[0])
-        raise StartError(
-            describe_failure(program, target, x[lost], jax.tree.map(lambda a: a[lost], z), f"{TRIES} tries a chain")
-        )
-    return x, z
+        @partial(jax.jit, compiler_options=compiler_options(program))
+        def search(keys: Array, data: Data) -> tuple[Array, Nuisance, Array]:
+            return jax.lax.map(lambda key: _best_of_several(program, target, key, data), keys)
+
+        self._search = search
+
+    def find(self, key: Array, num_chains: int) -> tuple[Array, Nuisance]:
+        """For each chain a point `(x, z)` of finite density and gradient, with a leading axis of chains."""
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
+        x, z, is_sound = self._search(keys, self.program.data)
+        if not np.asarray(is_sound).all():
+            lost = int(np.flatnonzero(~np.asarray(is_sound))[0])
+            one = jax.tree.map(lambda a: a[lost], z)
+            raise StartError(describe_failure(self.program, self.target, x[lost], one, f"{TRIES} tries a chain"))
+        return x, z
 
 
 def _best_of_several(program: Program, target: Target, key: Array, data: Data) -> tuple[Array, Nuisance, Array]:

@@ -1,0 +1,71 @@
+"""All that is worked out and compiled to sample from a program; kept with it, so that a second run starts at once."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sumout.gradient import make_target
+from sumout.kernels.kernel import Kernel
+from sumout.kernels.names import find_kernel
+from sumout.likelihood import build_likelihood
+from sumout.plan import Plan, plan_for
+from sumout.program import Nuisance, Program
+from sumout.reading.structure import QUICK_COMPILE, guard
+from sumout.run.loop import Loop
+from sumout.run.result import EachDraw
+from sumout.run.start import Starts, draw_z
+
+GUARD_FLIPS = 4
+
+
+class Setup:
+    """A program with a plan and a kernel, ready to run; what does not depend on the seed or on numbers of draws."""
+
+    def __init__(self, plan: Plan, kernel: Kernel):
+        program = plan.structure.program
+        target = make_target(plan)
+        self.plan, self.kernel = plan, kernel
+        self.starts = Starts(program, target)
+        self.loop = Loop(kernel.bind(target))
+        self.constrain = EachDraw(program.constrain)
+        self.is_guarded = False
+
+    @cached_property
+    def likelihood(self) -> EachDraw | str:
+        """Of every datum, or in words why there is none."""
+        built = build_likelihood(self.plan)
+        return built if isinstance(built, str) else EachDraw(built)
+
+    def guard(self, key: jax.Array, x: jax.Array, z: Nuisance) -> None:
+        """Check the reading at a point, the first time."""
+        if not self.is_guarded:
+            guard_reading(self.plan, key, x, z)
+        self.is_guarded = True
+
+
+def set_up(program: Program, kernel: Any, wishes: Mapping[str, str] | None) -> Setup:
+    """The setup for what the user asks for, the same object when the same is asked for again."""
+    plan = plan_for(program, wishes)
+    chosen = find_kernel(kernel, plan)
+    return program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen))
+
+
+def guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: Nuisance) -> None:
+    """Change a random half of the sites, a few times over, and see that only the right factors move."""
+    program = plan.structure.program
+
+    def flip(key: jax.Array) -> dict[str, jax.Array]:
+        key_z, key_which = jax.random.split(key)
+        other = draw_z(key_z, program, program.data)
+        keys = jax.random.split(key_which, len(z))
+        chosen = {
+            name: jax.random.bernoulli(k, 0.5, program.z[name].support.shape) for k, name in zip(keys, z, strict=True)
+        }
+        spread = {name: c.reshape(c.shape + (1,) * (z[name].ndim - c.ndim)) for name, c in chosen.items()}
+        return {name: jnp.where(spread[name], other[name], z[name]) for name in z}
+
+    flips = jax.jit(jax.vmap(flip), compiler_options=QUICK_COMPILE)(jax.random.split(key, GUARD_FLIPS))
+    guard(plan.structure, x, z, flips)
