@@ -38,7 +38,7 @@ def read_meters(idata: "xr.DataTree") -> dict[str, Meter]:
     if "unconstrained_gradient" not in idata.children:
         return {}
     positions, gradients = (idata[f"unconstrained_{name}"].to_dataset() for name in ("posterior", "gradient"))
-    return {str(name): _read(positions[name].values, gradients[name].values) for name in positions.data_vars}
+    return {str(name): read_meter(positions[name].values, gradients[name].values) for name in positions.data_vars}
 
 
 def worst_excess(meters: dict[str, Meter]) -> float:
@@ -47,7 +47,8 @@ def worst_excess(meters: dict[str, Meter]) -> float:
     return NormalDist().inv_cdf(1 - FALSE_ALARMS / (2 * num))
 
 
-def _read(x: np.ndarray, gradient: np.ndarray) -> Meter:
+def read_meter(x: np.ndarray, gradient: np.ndarray) -> Meter:
+    """The meter of draws on the real line and the gradients there, both with axes (chain, draw) in front."""
     import arviz_stats  # takes half a second to import
 
     x, gradient = (np.asarray(a, np.float64) for a in (x, gradient))

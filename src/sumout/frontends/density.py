@@ -32,7 +32,8 @@ def density(
     Args:
         log_density: `log_density(x, z, data) -> scalar`, x and z dicts of named arrays. Priors belong in it.
         x: for each continuous name a NumPyro constraint and a shape, `(constraint, shape)`.
-        z: for each discrete name a support: `sumout.finite`, `sumout.count` or `sumout.implicit`.
+        z: for each discrete name a support: `sumout.finite`, `sumout.count` or `sumout.implicit`. May be empty: a
+            density marginalised by hand is sampled too.
         data: any pytree of arrays; given to the function as its third argument.
 
     Example:
@@ -63,8 +64,6 @@ def density(
     shared = sorted(set(x) & set(z))
     if shared:
         raise ModelError(f"density: '{shared[0]}' is named both in x and in z; give each variable one name.")
-    if not z:
-        raise ModelError("density: z is empty. A program without discrete variables needs no sumout; use NUTS on it.")
     discrete = {name: DiscreteSite(_support(name, support, data)) for name, support in z.items()}
 
     def constrained(x: dict[str, Array]) -> dict[str, Array]:

@@ -24,6 +24,8 @@ from jaxtyping import Array, Float, Int
 from sumout.nuisance.gibbs import invert
 from sumout.nuisance.uniform import uniform
 
+MOST_UNROLLED = 32  # levels; compiled code grows with them, and a loop costs more than a short level itself
+
 Reduce = Callable[[Array], Array]
 
 
@@ -136,7 +138,7 @@ class Buckets:
 
         nothing_above = jnp.broadcast_to(jnp.where(jnp.arange(joint) == 0, 0.0, -jnp.inf), (columns, joint))
         above, roots = believe(filled[-1], nothing_above)
-        _, others = lax.scan(one, above, (filled[:-1], *self._links()), reverse=True)
+        _, others = lax.scan(one, above, (filled[:-1], *self._links()), reverse=True, unroll=_unroll(len(filled) - 1))
         return jnp.concatenate([others, roots[None]])
 
     def _links(self) -> tuple[Array, Array | None]:
@@ -179,7 +181,7 @@ class Buckets:
         parts = []
         for step, low, high in ((go_straight, 0, straight), (go_across, straight, last)):
             if low < high:
-                incoming, filled = lax.scan(step, incoming, levels(low, high))
+                incoming, filled = lax.scan(step, incoming, levels(low, high), unroll=_unroll(high - low))
                 parts.append(filled)
         roots = jnp.broadcast_to(incoming + single[last].reshape(columns, num_values, 1), (columns, num_values, joint))
         total = jnp.where(is_idle[last], 0.0, sum_out(roots)[:, 0]).sum()
@@ -208,8 +210,15 @@ class Buckets:
             return choose_at(filled, separator, hint)
 
         entry, roots = choose_at(filled[-1], jnp.zeros(columns, int), hints[-1])
-        _, others = lax.scan(one, entry, ((filled[:-1], hints[:-1]), self._links()), reverse=True)
+        _, others = lax.scan(
+            one, entry, ((filled[:-1], hints[:-1]), self._links()), reverse=True, unroll=_unroll(len(filled) - 1)
+        )
         return jax.tree.map(lambda below, root: jnp.concatenate([below, root[None]]), others, roots)
+
+
+def _unroll(length: int) -> int:
+    """How many levels to compile one after the other; few are all written out, and fused."""
+    return length if length <= MOST_UNROLLED else 1
 
 
 def _log_sum_last(terms: Array) -> Array:

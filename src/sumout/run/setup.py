@@ -1,8 +1,7 @@
 """All that is worked out and compiled to sample from a program; kept with it, so that a second run starts at once."""
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,30 +19,37 @@ from sumout.run.start import Starts, draw_z
 
 GUARD_FLIPS = 4
 
+T = TypeVar("T")
+
 
 class Setup:
     """A program with a plan and a kernel, ready to run; what does not depend on the seed or on numbers of draws."""
 
     def __init__(self, plan: Plan, kernel: Kernel):
-        program = plan.structure.program
-        target = make_target(plan)
         self.plan, self.kernel = plan, kernel
-        self.starts = Starts(program, target)
+        self.program = plan.structure.program
+        target = self._kept("target", lambda: make_target(plan))
+        self.starts = self._kept("starts", lambda: Starts(self.program, target))
         self.loop = Loop(kernel.bind(target))
-        self.constrain = EachDraw(program.constrain)
-        self.is_guarded = False
+        self.constrain = self.program.remember("constrain", lambda: EachDraw(self.program.constrain))
 
-    @cached_property
+    @property
     def likelihood(self) -> EachDraw | str:
         """Of every datum, or in words why there is none."""
-        built = build_likelihood(self.plan)
-        return built if isinstance(built, str) else EachDraw(built)
+
+        def build() -> EachDraw | str:
+            built = build_likelihood(self.plan)
+            return built if isinstance(built, str) else EachDraw(built)
+
+        return self._kept("likelihood", build)
 
     def guard(self, key: jax.Array, x: jax.Array, z: Nuisance) -> None:
-        """Check the reading at a point, the first time."""
-        if not self.is_guarded:
-            guard_reading(self.plan, key, x, z)
-        self.is_guarded = True
+        """Check the reading at a point, the first time the program is run."""
+        self.program.remember("guarded", lambda: guard_reading(self.plan, key, x, z))
+
+    def _kept(self, name: str, make: Callable[[], T]) -> T:
+        """What is the same for all kernels."""
+        return self.program.remember((name, id(self.plan)), make)
 
 
 def set_up(program: Program, kernel: Any, wishes: Mapping[str, str] | None) -> Setup:
@@ -56,6 +62,8 @@ def set_up(program: Program, kernel: Any, wishes: Mapping[str, str] | None) -> S
 def guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: Nuisance) -> None:
     """Change a random half of the sites, a few times over, and see that only the right factors move."""
     program = plan.structure.program
+    if not program.z:
+        return
 
     def flip(key: jax.Array) -> dict[str, jax.Array]:
         key_z, key_which = jax.random.split(key)

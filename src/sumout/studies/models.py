@@ -69,6 +69,7 @@ class Study:
         marginal: the log density of the constrained parameters with z summed out by hand.
         x: names, constraints and shapes of the parameters.
         z: name, number of values and shape of the discrete variables.
+        swapped: the coordinates with the labels of two components exchanged, where labels mean nothing; None elsewhere.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Study:
     marginal: Callable[[dict, Array], Array]
     x: dict[str, Any]
     z: dict[str, Any]
+    swapped: tuple[int, ...] | None = None
 
     @cached_property
     def exact(self) -> Exact:
@@ -109,6 +111,27 @@ class Study:
         """The plain form, ready for inference."""
         supports = {name: finite(values, shape) for name, (values, shape) in self.z.items()}
         return density(self.mixed, x=self.x, z=supports, data=self.data())
+
+    def marginal_density(self) -> Program:
+        """The form marginalised by hand, ready for inference."""
+        marginal = self.marginal
+
+        def marginalised(x: dict, z: dict, y: Array) -> Array:
+            del z
+            return marginal(x, y)
+
+        return density(marginalised, x=self.x, z={}, data=self.data())
+
+    def stan(self) -> str:
+        """The Stan program of the paper's appendix, put right: its parameters on the real line are x."""
+        return files("sumout.studies").joinpath("stan", f"{self.name}.stan").read_text()
+
+    def in_order(self, x: np.ndarray, other: np.ndarray | None = None) -> np.ndarray:
+        """Coordinates of draws `(…, coordinate)` with the lower mean first; or those of `other`, by the order in x."""
+        other = x if other is None else other
+        if self.swapped is None:
+            return other
+        return np.where(x[..., :1] > x[..., 1:2], other[..., self.swapped], other)
 
 
 def survey_numpyro(y: Array) -> None:
@@ -210,6 +233,7 @@ GMM = Study(
     marginal=gmm_marginal,
     x={"mu": (constraints.real, (2,)), "sigma": (constraints.positive, (2,))},
     z={"z": (2, 100)},
+    swapped=(1, 0, 3, 2),
 )
 HMM = Study(
     name="hmm",

@@ -43,7 +43,7 @@ def two_normals(x: dict[str, Array], z: dict[str, Array], data: Any) -> Array:
     return jnp.asarray(Normal(jnp.where(z["right"], CENTRE, -CENTRE), SPREAD).log_prob(x["x"]))
 
 
-def program() -> Program:
+def make_program() -> Program:
     """The program, z left in."""
     return density(two_normals, x={"x": (constraints.real, ())}, z={"right": finite(2)})
 
@@ -72,10 +72,11 @@ def _changes(x: np.ndarray) -> int:
     return int((np.diff(sides) != 0).sum())
 
 
-def run(kernel: Kernel, gradients: int = 20_000, seed: int = 0) -> Crossings:
+def run(program: Program, kernel: Kernel, gradients: int = 20_000, seed: int = 0) -> Crossings:
     """Four chains, z drawn, every step of the kernel kept."""
-    steps = gradients // kernel.gradients_per_step
-    result = sample(program(), kernel, plan={"right": "draw"}, draws=steps, steps=1, seed=seed, log_likelihood=False)
+    options: dict[str, Any] = {"steps": 1, "seed": seed, "progress": False, "log_likelihood": False}
+    draws = gradients // kernel.gradients_per_step
+    result = sample(program, kernel, plan={"right": "draw"}, draws=draws, **options)
     return Crossings(np.asarray(result["posterior"]["x"].values), kernel.gradients_per_step)
 
 
