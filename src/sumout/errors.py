@@ -13,6 +13,10 @@ class OptionError(SumoutError, TypeError):
     """An argument of a sumout function is unknown or makes no sense; the message names it."""
 
 
+class FileError(SumoutError, ValueError):
+    """A file is missing, damaged, in the way or not what it should be; the message names it."""
+
+
 class StartError(ModelError):
     """No starting point with a finite log density was found."""
 

@@ -1,0 +1,48 @@
+"""All public names. `import sumout` offers them and loads this when one is first asked for."""
+
+from sumout.ascent.maximum import Maximum
+from sumout.diagnose.summary import summary
+from sumout.explain import explain
+from sumout.frontends.density import density
+from sumout.frontends.numpyro import program
+from sumout.gradient import gradient_estimator
+from sumout.kernels.ghmc import GHMC
+from sumout.kernels.hmc import HMC
+from sumout.kernels.nuts import NUTS
+from sumout.kernels.psgld import PSGLD
+from sumout.kernels.sghmc import SGHMC
+from sumout.kernels.sgld import SGLD
+from sumout.kernels.sgnht import SGNHT
+from sumout.kernels.split_sghmc import SplitSGHMC
+from sumout.marginals import marginals
+from sumout.maximize import maximize
+from sumout.pages.report import report
+from sumout.reading.structure import Structure, read
+from sumout.run.sample import sample
+from sumout.supports import count, finite, implicit
+
+__all__ = [
+    "GHMC",
+    "HMC",
+    "NUTS",
+    "PSGLD",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
+    "Maximum",
+    "SplitSGHMC",
+    "Structure",
+    "count",
+    "density",
+    "explain",
+    "finite",
+    "gradient_estimator",
+    "implicit",
+    "marginals",
+    "maximize",
+    "program",
+    "read",
+    "report",
+    "sample",
+    "summary",
+]

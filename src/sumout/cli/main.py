@@ -1,0 +1,102 @@
+"""The parser, put together from the commands, and the way out: every failure ends in words and an exit code."""
+
+import argparse
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from sumout.cli import explain, report, run
+from sumout.cli.blame import blame
+from sumout.cli.options import split_reference
+from sumout.errors import FileError, OptionError, SumoutError
+
+COMMANDS = (run, explain, report)
+ABOUT = """\
+Draw from the posterior of models with discrete variables. A model is a function
+in a Python file of yours, with its discrete variables left in.
+
+  sumout explain model.py:mixture --data data.csv
+      says what would be done, and why
+  sumout run model.py:mixture --data data.csv --out run.nc
+      draws, writes the draws to run.nc and prints a summary
+  sumout report run.nc
+      makes a page of that run, run.html
+"""
+MORE = """\
+sumout COMMAND --help shows what a command takes, with an example to copy.
+Exit codes: 0 done, 1 the model or the run failed, 2 what was asked for is not
+there or makes no sense, 130 interrupted.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all its commands."""
+    parser = argparse.ArgumentParser(
+        "sumout", description=ABOUT, epilog=MORE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.set_defaults(run=None)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(subparsers)
+    for of_command in subparsers.choices.values():
+        of_command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: what was typed after `sumout`; None takes it from the command line.
+
+    Returns:
+        The exit code.
+    """
+    parser = build_parser()
+    try:
+        options = parser.parse_args(argv)
+    except SystemExit as stop:  # argparse has said why
+        return int(stop.code or 0)
+    if options.run is None:
+        parser.print_help()
+        return 0
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = options.run(options)
+            sys.stdout.flush()
+            return code
+    except KeyboardInterrupt:
+        print("sumout: interrupted.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # whoever was reading has stopped, as in `sumout explain … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if options.debug:
+            traceback.print_exc()
+        print(f"sumout: {_words(error, getattr(options, 'model', None))}", file=sys.stderr)
+        return 2 if isinstance(error, OptionError | FileError) else 1
+
+
+def _words(error: Exception, model: str | None) -> str:
+    """What went wrong, with the lines of the user's code that led there."""
+    lines: list[str] = []
+    if model is not None and not isinstance(error, FileError):  # which names its lines itself
+        lines = blame(error, split_reference(model)[0])
+    if isinstance(error, SumoutError):
+        return "\n".join([str(error), *lines])
+    said = f"{type(error).__name__}: {error}"
+    if lines:
+        return "\n".join(["the model stopped with an error.", *lines, said])
+    if isinstance(error, OSError):
+        return said
+    return f"{said}\nThis should not happen: please report it, with what --debug shows."
+
+
+def _show_warning(message: Any, *args: Any, **kwargs: Any) -> None:
+    del args, kwargs
+    print(f"Warning: {message}", file=sys.stderr)

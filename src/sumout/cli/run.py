@@ -1,0 +1,90 @@
+"""`sumout run`: draws, a file with them, a summary, and a page if wanted."""
+
+import argparse
+from pathlib import Path
+
+from sumout.cli.example import worked_example
+from sumout.cli.options import MODEL_HELP, MODELS, add_data, add_plan, as_dict, split_reference, whole
+from sumout.errors import OptionError
+
+EXAMPLE = worked_example(
+    "sumout run model.py:mixture --data data.csv --out run.nc --report run.html",
+    """\
+    It prints the plan in a line (z is summed out), a progress bar, and a table
+    of means, spreads and diagnostics of mu and z, with warnings in words where
+    the draws should not be trusted. run.nc then holds all draws, for
+    `sumout report` or xarray.open_datatree. run.html is a page to look at.""",
+)
+
+
+def add(subparsers: argparse._SubParsersAction) -> None:
+    """Describe the command."""
+    parser = subparsers.add_parser(
+        "run",
+        help="draw from the posterior of a model, and summarise",
+        description="Draw from the posterior of a model, write the draws and print a summary.",
+        epilog=f"{MODELS}\n\n{EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    add_data(parser)
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="where to write the draws (netCDF); by default NAME.nc"
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="also write a page of HTML; needs sumout[plots]")
+    parser.add_argument("--force", action="store_true", help="replace files that are there already")
+    parser.add_argument("--draws", type=whole(1), default=1000, metavar="N", help="draws of each chain (1000)")
+    parser.add_argument("--tune", type=whole(0), default=1000, metavar="N", help="draws of warm-up before them (1000)")
+    parser.add_argument("--chains", type=whole(1), default=4, metavar="N", help="number of chains (4)")
+    parser.add_argument("--seed", type=whole(0, 2**32 - 1), default=0, metavar="N", help="same seed, same draws (0)")
+    parser.add_argument(
+        "--steps", type=whole(1), metavar="N", help="steps between draws; by default as many as mixing needs"
+    )
+    add_plan(parser)
+    parser.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check the outputs, build the program, sample, write, summarise."""
+    from sumout.cli.outputs import check_output
+
+    model, name = split_reference(options.model)
+    out = options.out or Path(f"{name or model.stem}.nc")
+    for path in (out, options.report):
+        if path is not None:
+            check_output(path, force=options.force, inputs=[model, *options.data])
+    if options.report is not None and options.report.resolve() == out.resolve():
+        raise OptionError(f"--out and --report are both {out}; they are two files.")
+
+    from sumout.cli.programs import program_from
+    from sumout.cli.show import one_line, show_summary
+    from sumout.kernels.names import find_kernel
+    from sumout.pages.report import report
+    from sumout.pages.svg import check_matplotlib
+    from sumout.plan import plan_for
+    from sumout.run.files import save_result
+    from sumout.run.sample import sample
+
+    if options.report is not None:
+        check_matplotlib()
+    with program_from(options, quiet=options.quiet) as program:
+        wishes = as_dict(options.plan, "--plan")
+        plan = plan_for(program, wishes)
+        kernel = find_kernel(options.kernel, plan)
+        if not options.quiet:
+            print(one_line(plan, kernel), flush=True)
+        result = sample(
+            program, kernel, draws=options.draws, tune=options.tune, steps=options.steps, chains=options.chains,
+            seed=options.seed, plan=wishes, progress=False if options.quiet else None,
+        )  # fmt: skip
+        try:
+            save_result(result, out)
+        finally:  # if the file cannot be written, at least this is left of the run
+            show_summary(result, quiet=options.quiet)
+        if options.report is not None:
+            report(result, options.report, program)
+    if not options.quiet:
+        print(f"Draws: {out}" + ("" if options.report is None else f"\nPage: {options.report}"))
+    return 0
