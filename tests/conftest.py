@@ -19,4 +19,4 @@ jax.config.update("jax_disable_most_optimizations", True)
 # a leading axis of chains, nor the innermost loops of the reading, whose time is tested.
 CHECKED = [f"sumout.reading.{name}" for name in "movement flatten evaluate factors graph equations loops steps".split()]
 with install_import_hook([*CHECKED, "sumout.nuisance"], "beartype.beartype"):
-    import sumout.api  # noqa: F401
+    import sumout  # noqa: F401

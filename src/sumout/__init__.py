@@ -1,34 +1,48 @@
 """sumout: leave the discrete variables in; sumout sums them out."""
 
-import importlib
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from sumout.ascent.maximum import Maximum
+from sumout.diagnose.summary import summary
+from sumout.explain import explain
+from sumout.frontends.density import density
+from sumout.frontends.numpyro import program
+from sumout.gradient import gradient_estimator
+from sumout.kernels.ghmc import GHMC
+from sumout.kernels.hmc import HMC
+from sumout.kernels.nuts import NUTS
+from sumout.kernels.psgld import PSGLD
+from sumout.kernels.sghmc import SGHMC
+from sumout.kernels.sgld import SGLD
+from sumout.kernels.sgnht import SGNHT
+from sumout.kernels.split_sghmc import SplitSGHMC
+from sumout.marginals import marginals
+from sumout.maximize import maximize
+from sumout.pages.report import report
+from sumout.reading.structure import Structure, read
+from sumout.run.sample import sample
+from sumout.supports import count, finite, implicit
 
-if TYPE_CHECKING:
-    from sumout.api import *  # noqa: F403
-
-SAME_NAME = frozenset(("explain", "marginals", "maximize", "program"))  # functions called like the module they are in
-
-
-class _Package(ModuleType):
-    """The package, which loads JAX and all else only when a public name is asked for: `sumout --help` does not wait."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__all__":
-            raise AttributeError(f"module 'sumout' has no attribute '{name}'")
-        api = importlib.import_module("sumout.api")
-        if name != "__all__" and name not in api.__all__:
-            raise AttributeError(f"module 'sumout' has no attribute '{name}'")
-        vars(self)[name] = getattr(api, name)
-        return vars(self)[name]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in SAME_NAME and isinstance(value, ModuleType)):  # whose import would hide the function
-            super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self.__all__})
-
-
-sys.modules[__name__].__class__ = _Package
+__all__ = [
+    "GHMC",
+    "HMC",
+    "NUTS",
+    "PSGLD",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
+    "Maximum",
+    "SplitSGHMC",
+    "Structure",
+    "count",
+    "density",
+    "explain",
+    "finite",
+    "gradient_estimator",
+    "implicit",
+    "marginals",
+    "maximize",
+    "program",
+    "read",
+    "report",
+    "sample",
+    "summary",
+]
