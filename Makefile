@@ -11,8 +11,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .PHONY: studies test calibrate bench format clean
 
 studies: $(READY)
-	$(BIN)/python examples/survey.py
-	$(BIN)/python examples/two_normals.py
+	$(BIN)/sumout studies
 
 test: $(READY)
 	$(BIN)/ruff check .

@@ -5,11 +5,12 @@ Counts are some hundreds, so that the ratios below are known to a tenth or so; m
 
 import numpy as np
 
-from sumout.studies.two_normals import SCHEMES, draw_picture, run
+from sumout.studies.two_normals import SCHEMES, draw, make_program, run
 
 
 def test_fresh_z_changes_sides_more_often(tmp_path):
-    runs = {name: run(SCHEMES[name]) for name in ("GHMC, fresh z", "sgHMC, fresh z", "HMC in turns with z")}
+    program = make_program()
+    runs = {name: run(program, SCHEMES[name]) for name in ("GHMC, fresh z", "sgHMC, fresh z", "HMC in turns with z")}
     in_turns = runs.pop("HMC in turns with z")
     for made in runs.values():
         assert made.per_gradient > 3 * in_turns.per_gradient
@@ -17,5 +18,5 @@ def test_fresh_z_changes_sides_more_often(tmp_path):
         # Both sides alike, each with its spread: the sd is √(1 + ¼).
         assert abs(made.x.mean()) < 0.2
         np.testing.assert_allclose(made.x.std(), np.sqrt(1.25), rtol=0.05)
-    draw_picture(runs, tmp_path / "picture.png")
+    draw(runs).savefig(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000

@@ -8,12 +8,12 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from sumout.cli import explain, report, run
+from sumout.cli import explain, report, run, studies
 from sumout.cli.blame import blame
 from sumout.cli.options import split_reference
 from sumout.errors import FileError, OptionError, SumoutError
 
-COMMANDS = (run, explain, report)
+COMMANDS = (run, explain, report, studies)
 ABOUT = """\
 Draw from the posterior of models with discrete variables. A model is a function
 in a Python file of yours, with its discrete variables left in.
@@ -24,6 +24,8 @@ in a Python file of yours, with its discrete variables left in.
       draws, writes the draws to run.nc and prints a summary
   sumout report run.nc
       makes a page of that run, run.html
+  sumout studies
+      repeats the case studies of the paper behind sumout
 """
 MORE = """\
 sumout COMMAND --help shows what a command takes, with an example to copy.

@@ -28,7 +28,7 @@ def density_plot(draws: np.ndarray, name: str) -> Html:
     """A density for each chain; `draws` have axes (chain, draw)."""
     figure, axes = one_plot(*SMALL, left=0.15)
     for number, chain in enumerate(draws[:MOST_CHAINS]):
-        curve = _density(chain)
+        curve = density_curve(chain)
         if curve is None:
             axes.axvline(chain[np.isfinite(chain)][0] if np.isfinite(chain).any() else 0.0, color=colour(number))
         else:
@@ -144,7 +144,7 @@ def predictive_plot(replicated: np.ndarray, observed: np.ndarray, name: str) -> 
     """Replicated data `(draw, datum)` under the observed ones: densities, or shares up to a value for whole numbers."""
     figure, axes = one_plot(7.0, 2.6, left=0.55)
     is_smooth = observed.dtype.kind == "f" and len(np.unique(observed)) > MOST_LABELS
-    curves = [_density(data) if is_smooth else _shares(data) for data in (*replicated, observed)]
+    curves = [density_curve(data) if is_smooth else _shares(data) for data in (*replicated, observed)]
     style: dict[str, Any] = {} if is_smooth else {"drawstyle": "steps-post"}
     for curve in curves[:-1]:
         if curve is not None:
@@ -162,7 +162,7 @@ def pick_replicates(replicated: np.ndarray) -> np.ndarray:
     return flat[_spaced(len(flat), REPLICATES)]
 
 
-def _density(values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def density_curve(values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """A smooth density that ends where the values end; None where they do not vary."""
     from arviz_stats.base import array_stats  # takes half a second to import
 

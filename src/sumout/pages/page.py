@@ -60,8 +60,8 @@ def note(*content: str) -> Html:
     return tag("p", *content, class_="note")
 
 
-def assemble(title: str, lead: Html, sections: Sequence[Section]) -> str:
-    """The whole page: a title, what comes before all sections, and the sections with links to them."""
+def assemble(kicker: str, title: str, lead: Html, sections: Sequence[Section]) -> str:
+    """The whole page: a line above the title, the title, a lead, and the sections with links to them."""
     links = tag("nav", *(tag("a", section.title, href=f"#{section.anchor}") for section in sections))
     bodies = (
         tag("section", tag("h2", section.title), section.body, id=section.anchor, class_="part") for section in sections
@@ -72,6 +72,6 @@ def assemble(title: str, lead: Html, sections: Sequence[Section]) -> str:
         tag("title", f"{title} · sumout"),
         tag("style", Html(CSS)),
     )
-    header = tag("header", tag("p", "sumout · report of a run", class_="kicker"), tag("h1", title))
+    header = tag("header", tag("p", f"sumout · {kicker}", class_="kicker"), tag("h1", title))
     page = tag("html", head, tag("body", tag("main", header, lead, links, *bodies)), lang="en")
     return f"<!DOCTYPE html>\n{page}\n"

@@ -70,7 +70,7 @@ def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program 
         ]
     lead = join([warnings_box(complaints), run_facts(idata, table)])
     title = "Posterior draws" if program is None else program.name
-    page = assemble(title, lead, [section for section in sections if section is not None])
+    page = assemble("report of a run", title, lead, [section for section in sections if section is not None])
     target.write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
     return target
 

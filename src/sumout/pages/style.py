@@ -47,6 +47,7 @@ thead th { color: var(--quiet); font-weight: 500; }
 th:first-child { text-align: left; padding-left: 0.5rem; position: sticky; left: 0; background: var(--paper);
   max-width: 16rem; overflow: hidden; text-overflow: ellipsis; }
 tbody th { font-weight: 600; }
+td small { display: block; color: var(--quiet); font-weight: 400; }
 tr:has(.off) th { color: var(--alarm); }
 .off { background: var(--alarm-panel); color: var(--alarm); font-weight: 600; }
 figure { margin: 1.5rem 0; }

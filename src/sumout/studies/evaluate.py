@@ -139,7 +139,7 @@ class Evaluator:
     def _compile(self, cases: Sequence[_Case], report: Report) -> None:
         """A draw of each, so that nothing is compiled while runs are timed."""
         for case in cases:
-            case.run(1, 1, self.seed)
+            case.run(CHAINS, 1, self.seed)
             report(f"compiled {case.title}")
         for name, kernel in two_normals.SCHEMES.items():
             two_normals.run(self.two_normals, kernel, kernel.gradients_per_step, self.seed)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sumout.studies.claims import OURS, judge, stand
+from sumout.studies.claims import CLAIMS, OURS, Verdict, judge, stand
 from sumout.studies.evaluate import Evaluation
 from sumout.studies.measure import MOST_BIAS, REFERENCE, Deviation, Measurement
 from sumout.studies.paper import PRINTED, REBUILT, Printed, Rebuilt
@@ -110,6 +110,31 @@ def standing_table(evaluation: Evaluation) -> Table | None:
             rows.append(tuple(cells))
     note = "Effective draws a second, unbiased only, over those of the paper's schemes. Marked: not ahead."
     return Table("Ours beside the paper's", ("", *(scheme.title for scheme in others)), tuple(rows), note)
+
+
+def claims_table(evaluation: Evaluation) -> Table | None:
+    """The paper's claims, one by one."""
+    judged = {study.name: judge(evaluation.of(study)) for study in evaluation.studies}
+    if not all(judged.values()):
+        return None
+    rows = []
+    for claim in CLAIMS:
+        verdicts = [judged[study.name][claim] for study in evaluation.studies]
+        cells = [Cell(_words(one), is_off=not one.holds or one.holds_without_bias is False) for one in verdicts]
+        rows.append((Cell(claim.words), *cells))
+    note = (
+        "Counted as the paper counts, all draws alike, and counted without bias: draws of a scheme whose bias is out "
+        "of bounds count for nothing. Marked: does not hold in one way or the other."
+    )
+    return Table("The paper's claims", ("", *(TITLES[name] for name in judged)), tuple(rows), note)
+
+
+def _words(verdict: Verdict) -> str:
+    holds = "holds" if verdict.holds else "does not hold"
+    without = verdict.holds_without_bias
+    if without is not None and without != verdict.holds:
+        holds += ", but not without bias" if verdict.holds else ", but does without bias"
+    return f"{holds}: {verdict.found}"
 
 
 def _by_scheme(

@@ -7,8 +7,7 @@ gradient of the marginal and crosses the valley as soon as it comes near it.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,9 +20,13 @@ from sumout.kernels.hmc import HMC
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.sgnht import SGNHT
 from sumout.kernels.split_sghmc import SplitSGHMC
+from sumout.pages.style import FAINT, INK, PALETTE
 from sumout.program import Program
 from sumout.run.sample import sample
 from sumout.supports import finite
+
+if TYPE_CHECKING:  # an extra
+    from matplotlib.figure import Figure
 
 CENTRE, SPREAD = 1.0, 0.5
 SIDE = 0.5  # beyond ± this, x is on one side; between, it is on its way
@@ -80,31 +83,29 @@ def run(program: Program, kernel: Kernel, gradients: int = 20_000, seed: int = 0
     return Crossings(np.asarray(result["posterior"]["x"].values), kernel.gradients_per_step)
 
 
-def draw_picture(runs: dict[str, Crossings], path: Path) -> None:
+def draw(runs: dict[str, Crossings]) -> "Figure":
     """The path of one chain of each scheme against gradients taken, and beside it all its draws and the density."""
-    import matplotlib.pyplot as plt  # an extra
+    from matplotlib.figure import Figure  # an extra
 
-    shape = {"nrows": len(runs), "ncols": 2, "figsize": (10, 1.6 * len(runs)), "width_ratios": (5, 1)}
-    figure, rows = plt.subplots(**shape, sharey=True, squeeze=False, layout="constrained")
+    figure = Figure((10, 1.6 * len(runs)), layout="constrained")
+    rows = figure.subplots(len(runs), 2, sharey=True, squeeze=False, width_ratios=(5, 1))
     bars = {"bins": 60, "range": (-3, 3), "density": True, "orientation": "horizontal"}
     grid = np.linspace(-3, 3, 301)
     height = sum(np.exp(-0.5 * ((grid - centre) / SPREAD) ** 2) for centre in (-CENTRE, CENTRE))
     height = height / (2 * SPREAD * np.sqrt(2 * np.pi))
     for (name, made), (left, right) in zip(runs.items(), rows, strict=True):
         shown = made.x[0, : SHOWN // made.gradients_per_step]
-        left.plot(np.arange(len(shown)) * made.gradients_per_step, shown, linewidth=0.7, color="tab:blue")
-        left.axhline(0, linewidth=0.5, color="0.7")
+        left.plot(np.arange(len(shown)) * made.gradients_per_step, shown, linewidth=0.7, color=PALETTE[0])
+        left.axhline(0, linewidth=0.5, color=FAINT)
         often = f"{1000 * made.per_gradient:.1f} changes of side in 1,000 gradients"
         left.set_title(f"{name}: {often}", loc="left", size=10)
         left.set_xlim(0, SHOWN)
         left.set_ylabel("x")
-        right.hist(made.x.ravel(), **bars, color="tab:blue", alpha=0.4)
-        right.plot(height, grid, linewidth=1, color="black")
+        right.hist(made.x.ravel(), **bars, color=PALETTE[0], alpha=0.4)
+        right.plot(height, grid, linewidth=1, color=INK)
         right.set_xticks([])
         right.spines[["top", "right", "bottom"]].set_visible(False)
         left.spines[["top", "right"]].set_visible(False)
     rows[-1, 0].set_xlabel("gradients")
     rows[0, 1].set_title("draws, density", size=10)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    return figure

@@ -1,0 +1,92 @@
+"""The studies in Stan: the programs of the paper's appendix, run by pystan, and how every scheme agrees with them.
+
+Needs pystan (`pip install sumout[bench]`), which compiles each program for half a minute the first time.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sumout.errors import OptionError
+from sumout.studies.evaluate import Evaluation
+from sumout.studies.models import Study
+from sumout.studies.tables import TITLES, Cell, Table
+
+CHAINS, WARMUP, DRAWS = 4, 1000, 5000
+MOST_DIFFERENCE = 0.1  # between means, in posterior sds
+MOST_OFF = 0.05  # between sds, relative
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Posterior means and sds by Stan, and the effective draws they rest on, for each unconstrained coordinate."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+    ess: np.ndarray
+
+
+Agreement = dict[str, Moments]
+
+
+def check_stan() -> None:
+    """Say how to get pystan where it is missing."""
+    try:
+        import stan  # noqa: F401 # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise OptionError("studies: --stan needs pystan, which is not installed; pip install sumout[bench].") from error
+
+
+def run_stan(study: Study, seed: int = 1) -> Moments:
+    """NUTS by Stan on the study's Stan program."""
+    import arviz_stats  # takes half a second to import
+    import stan  # an extra # pyright: ignore[reportMissingImports]
+
+    y = study.data().tolist()
+    posterior = stan.build(study.stan(), {"N": len(y), "y": y}, random_seed=seed)
+    fit = posterior.sample(num_chains=CHAINS, num_warmup=WARMUP, num_samples=DRAWS)
+    x = on_the_real_line(study, fit)
+    ess = [float(arviz_stats.ess(x[..., i], chain_axis=0, draw_axis=1)) for i in range(x.shape[-1])]  # pyright: ignore
+    return Moments(x.mean(axis=(0, 1)), x.std(axis=(0, 1)), np.array(ess))
+
+
+def on_the_real_line(study: Study, fit: Any) -> np.ndarray:
+    """Draws of Stan as `(chain, draw, coordinate)`, in the coordinates of the study."""
+    if study.name == "survey":
+        x = np.log(fit["theta"]) - np.log1p(-fit["theta"])
+    elif study.name == "gmm":
+        x = np.concatenate([fit["mu"], np.log(fit["sigma"])])
+    else:
+        x = fit["logits"].reshape(len(study.mean), -1)
+    return study.in_order(x.reshape(len(x), -1, CHAINS).transpose(2, 1, 0))  # pystan's chains alternate
+
+
+def agreement_table(evaluation: Evaluation, agreement: Agreement) -> Table:
+    """How far the moments of every scheme are from Stan's."""
+    header = ("", "worst difference of means, sds", "worst sd / Stan's sd", "consistent with Stan")
+    rows = []
+    for study in evaluation.studies:
+        stan = agreement[study.name]
+        for one in evaluation.of(study).values():
+            difference = (one.draws.mean(axis=0) - stan.mean) / stan.sd
+            error = np.sqrt(1 / stan.ess + np.array([each.error for each in one.mean_errors]) ** 2)
+            ratio = one.draws.std(axis=0) / stan.sd
+            i, j = int(np.argmax(np.abs(difference))), int(np.argmax(np.abs(np.log(ratio))))
+            is_off = bool(
+                (np.abs(difference) > MOST_DIFFERENCE + 3 * error).any()
+                or (np.abs(ratio - 1) > MOST_OFF + 3 * error).any()
+            )
+            rows.append(
+                (
+                    Cell(f"{TITLES[study.name]}: {one.scheme.title}"),
+                    Cell(f"{difference[i]:.3f} ± {error[i]:.3f}"),
+                    Cell(f"{ratio[j]:.3f}"),
+                    Cell("no" if is_off else "yes", is_off=is_off),
+                )
+            )
+    note = (
+        f"Stan's NUTS on the programs of the paper's appendix, put right: {CHAINS} chains of {DRAWS:,} draws. "
+        f"Consistent: means within {MOST_DIFFERENCE:g} sds and sds within {MOST_OFF:.0%}, but for Monte-Carlo errors."
+    )
+    return Table("Agreement with Stan", header, tuple(rows), note)
