@@ -18,6 +18,7 @@ from sumout.errors import OptionError
 from sumout.nuisance.sweep import STAY, NuisanceMove
 from sumout.plan import Plan, plan_for
 from sumout.program import Data, Nuisance, Program
+from sumout.randomness import fold_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ def estimate_gradient(
     """Average the gradient over `num_samples` fresh draws of z."""
 
     def one(z: Nuisance, i: Array | int) -> tuple[Nuisance, tuple[Array, Array]]:
-        z = target.move(jax.random.fold_in(key, i), x, z, data)
+        z = target.move(fold_in(key, i), x, z, data)
         log_density, gradient = jax.value_and_grad(target.log_density)(x, z, data)
         return z, (log_density, gradient)
 

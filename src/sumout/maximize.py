@@ -24,6 +24,7 @@ from sumout.errors import ModelError, OptionError, StartError
 from sumout.gradient import Target, make_target
 from sumout.plan import plan_for
 from sumout.program import Nuisance, Program
+from sumout.randomness import fold_in, new_key, split
 from sumout.run.progress import bar
 from sumout.run.setup import guard_reading
 from sumout.run.start import climb, compiler_options, describe_failure
@@ -75,7 +76,7 @@ def maximize(
     refuse_moving_supports(aim)
     made = plan_for(aim, plan)
     target = make_target(made)
-    key_start, key_guard, key_ascent, key_z = jax.random.split(jax.random.key(seed), 4)
+    key_start, key_guard, key_ascent, key_z = split(new_key(seed), 4)
     with bar(progress, f"{starts} starts") as show:
 
         def report(done: int, notes: str) -> None:
@@ -134,7 +135,7 @@ def _start(program: Program, target: Target, key: Array, number: int) -> tuple[A
         where = jnp.argmax(highest >= highest[:, -1:], axis=1)
         return paths[jnp.arange(number), where], z, jnp.isfinite(highest[:, -1])
 
-    x, z, is_sound = run(jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(number)), program.data)
+    x, z, is_sound = run(jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(number)), program.data)
     kept = np.flatnonzero(is_sound)
     if not len(kept):
         one = jax.tree.map(lambda a: a[0], z)

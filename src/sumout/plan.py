@@ -23,6 +23,7 @@ from sumout.nuisance.metropolis import CountStep, FromSampler, Metropolis, Unifo
 from sumout.nuisance.sweep import STAY, NuisanceMove, Stack, Sweep, Turns
 from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, DiscreteSite, Nuisance, Program
+from sumout.randomness import split
 from sumout.reading.structure import Structure, read
 from sumout.supports import Count, Finite, Implicit
 
@@ -99,7 +100,7 @@ class Plan:
         summation = self.summation
 
         def part(key: Any, x: Any, z: Nuisance, data: Data, t: Any) -> Nuisance:
-            key_summed, key_turn = jax.random.split(key)
+            key_summed, key_turn = split(key)
             return turns(key_turn, x, summation(key_summed, x, z, data), data, t)
 
         return part

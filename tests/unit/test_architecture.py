@@ -11,6 +11,7 @@ SOURCE = Path(sumout.__file__).parent
 # Each room may import from the rooms before it.
 WALK = (
     "errors",
+    "randomness",
     "supports",
     "program",
     "frontends",

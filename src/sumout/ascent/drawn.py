@@ -22,6 +22,7 @@ from jaxtyping import Array
 from sumout.ascent.ends import Ends, lengths
 from sumout.gradient import Target, estimate_gradient
 from sumout.program import Data, Nuisance
+from sumout.randomness import fold_in, split, uniform
 
 CHUNK = 100
 WINDOWS = 2  # into which the second half of an ascent is cut
@@ -46,7 +47,7 @@ def ascend_with_draws(
     report: Callable[[int, str], None],
 ) -> Ends:
     """From every row of x towards a top, by so many steps, and on average onto it."""
-    key_ascent, key_judge, key_lines = jax.random.split(key, 3)
+    key_ascent, key_judge, key_lines = split(key, 3)
     means, z = _ascend(target, key_ascent, x, z, data, steps, learning_rate, compiler_options, report)
     x = means.mean(axis=1)
 
@@ -54,7 +55,7 @@ def ascend_with_draws(
     def finish(
         key: Array, means: Array, x: Array, z: Nuisance, data: Data
     ) -> tuple[Nuisance, Array, tuple[Array, Array]]:
-        key_gradients, key_rises = jax.random.split(key)
+        key_gradients, key_rises = split(key)
         z, gradients = jax.vmap(partial(_average_gradients, target), (0, 0, 0, None))(
             _keys(key_gradients, len(x)), x, z, data
         )
@@ -91,7 +92,7 @@ def _judge(
 
 
 def _keys(key: Array, number: int) -> Array:
-    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(number))
+    return jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(number))
 
 
 def _ascend(
@@ -113,7 +114,7 @@ def _ascend(
 
     def step(key: Array, state: tuple[Array, Nuisance, Any, Array], data: Data, t: Array) -> Any:
         x, z, memory, sums = state
-        estimate = estimate_gradient(target, 1, jax.random.fold_in(key, t), x, z, data)
+        estimate = estimate_gradient(target, 1, fold_in(key, t), x, z, data)
         is_sound = jnp.isfinite(estimate.log_density) & jnp.isfinite(estimate.gradient).all()
         uphill, moved_on = adam.update(jnp.where(is_sound, -estimate.gradient, 0.0), memory)
         x = jnp.asarray(optax.apply_updates(x, uphill))
@@ -142,7 +143,7 @@ def _average_gradients(target: Target, key: Array, x: Array, z: Nuisance, data: 
     """Gradients at x in batches, each averaged over its draws of z; and the last z."""
 
     def batch(z: Nuisance, i: Array) -> tuple[Nuisance, Array]:
-        estimate = estimate_gradient(target, DRAWS // BATCHES, jax.random.fold_in(key, i), x, z, data)
+        estimate = estimate_gradient(target, DRAWS // BATCHES, fold_in(key, i), x, z, data)
         return estimate.z, estimate.gradient
 
     return jax.lax.scan(batch, z, jnp.arange(BATCHES))
@@ -159,15 +160,15 @@ def _gains(
 
     def along(key: Array, a: Array, z: Nuisance, b: Array) -> Array:
         def one(z: Nuisance, i: Array) -> tuple[Nuisance, Array]:
-            key_t, key_z = jax.random.split(jax.random.fold_in(key, i))
-            t = (i + jax.random.uniform(key_t, dtype=a.dtype)) / POINTS
+            key_t, key_z = split(fold_in(key, i))
+            t = (i + uniform(key_t, (), a.dtype)) / POINTS
             estimate = estimate_gradient(target, 1, key_z, a + t * (b - a), z, data)
             return estimate.z, estimate.gradient * (b - a)
 
         return jax.lax.scan(one, z, jnp.arange(POINTS))[1]
 
     z = jax.tree.map(lambda one, other: jnp.stack([one, other]), z_a, z_b)
-    ways = jax.vmap(along)(jax.random.split(key), jnp.stack([a, b]), z, jnp.stack([b, a]))
+    ways = jax.vmap(along)(split(key), jnp.stack([a, b]), z, jnp.stack([b, a]))
     there, back = ways.mean(axis=1)
     noise = (jnp.diff(ways.sum(axis=2), axis=1) ** 2).mean() / 2 / (2 * POINTS)
     return (there - back) / 2, jnp.maximum(jnp.sqrt(noise), jnp.abs((there + back).sum()) / 2)

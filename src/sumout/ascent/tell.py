@@ -16,6 +16,7 @@ from sumout.errors import ConvergenceWarning, ModelError
 from sumout.marginals import frequencies, probabilities
 from sumout.plan import Plan
 from sumout.program import Data, Nuisance, Program
+from sumout.randomness import fold_in
 from sumout.reading.structure import QUICK_COMPILE
 from sumout.run.start import compiler_options
 from sumout.supports import Finite
@@ -87,7 +88,7 @@ def _given_x(plan: Plan, key: Array, x: Array, z: Nuisance) -> dict[str, np.ndar
     def average(key: Array, x: Array, z: Nuisance, data: Data, moves: int) -> tuple[Array, Nuisance]:
         def move(carry: tuple[Nuisance, Array], i: Array) -> tuple[tuple[Nuisance, Array], Nuisance]:
             z, total = carry
-            z = plan.sweep(jax.random.fold_in(key, i), x, z, data)
+            z = plan.sweep(fold_in(key, i), x, z, data)
             return (z, total + probabilities(plan, x, z, data)), {name: z[name] for name in known_by_draws}
 
         shape = jax.eval_shape(lambda: probabilities(plan, x, z, data))

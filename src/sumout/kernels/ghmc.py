@@ -29,6 +29,7 @@ from sumout.kernels.kernel import MEMORY
 from sumout.kernels.leapfrog import energy_change, leap
 from sumout.kernels.tuned import DIVERGENCE, Info, Tuned
 from sumout.program import Data, Nuisance
+from sumout.randomness import normal, split, uniform
 
 SLICE_STEP = 0.03  # δ
 SLICE_NOISE = 0.2  # δ is uniform in (1 ± this) times it: a fixed step could beat in time with the trajectory
@@ -87,30 +88,30 @@ class GHMC(Tuned):
 
     def init(self, key: Array, x: Array, z: Nuisance) -> State:
         """With any momentum, on any slice; untuned."""
-        key_momentum, key_slice, key_tuned = jax.random.split(key, 3)
-        momentum = jax.random.normal(key_momentum, x.shape, x.dtype)
-        height = jax.random.uniform(key_slice, (), x.dtype, -1, 1)
+        key_momentum, key_slice, key_tuned = split(key, 3)
+        momentum = normal(key_momentum, x.shape, x.dtype)
+        height = 2 * uniform(key_slice, (), x.dtype) - 1
         return State(x, z, momentum, height, super().init(key_tuned, x, z).tuning)
 
     def adapt(self, key: Array, state: State, info: Info, data: Data, t: Array, length: Array) -> State:
         """As all tuned kernels do; at first with a new momentum at every step."""
-        key_tuned, key_momentum = jax.random.split(key)
+        key_tuned, key_momentum = split(key)
         adapted = super().adapt(key_tuned, state, info, data, t, length)
-        fresh = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
+        fresh = normal(key_momentum, state.x.shape, state.x.dtype)
         return replace(adapted, momentum=jnp.where(t < SETTLING * length, fresh, state.momentum))
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One move on z, one leap."""
         assert isinstance(self.target, Target)
-        key_z, key_momentum, key_slice = jax.random.split(key, 3)
+        key_z, key_momentum, key_slice = split(key, 3)
         z = self.target.turn(key_z, state.x, state.z, data, t)
         step_size = state.tuning.step_size
         kept = jnp.exp(-self.friction * step_size * self.num_leapfrog)
-        noise = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
+        noise = normal(key_momentum, state.x.shape, state.x.dtype)
         momentum = kept * state.momentum + jnp.sqrt(1 - kept**2) * noise
         end = leap(self.target, state.x, momentum, z, data, step_size, state.tuning.scale, self.num_leapfrog)
         before, after, error = energy_change(self.target, (state.x, momentum), end, z, data)
-        shift = SLICE_STEP * (1 + SLICE_NOISE * jax.random.uniform(key_slice, (), error.dtype, -1, 1))
+        shift = SLICE_STEP * (1 + SLICE_NOISE * (2 * uniform(key_slice, (), error.dtype) - 1))
         height = (state.slice + shift + 1) % 2 - 1
         accepted = jnp.log(jnp.abs(height)) < error
         moved = State(

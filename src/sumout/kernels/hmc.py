@@ -11,7 +11,6 @@ given z are crossed slowly.
 from dataclasses import dataclass
 from numbers import Integral
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -20,6 +19,7 @@ from sumout.gradient import Target
 from sumout.kernels.leapfrog import energy_change, leap
 from sumout.kernels.tuned import DIVERGENCE, Info, State, Tuned
 from sumout.program import Data
+from sumout.randomness import normal, split, uniform
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class HMC(Tuned):
         """One move on z, one trajectory."""
         del t
         assert isinstance(self.target, Target)
-        key_z, key_momentum, key_jitter, key_accept = jax.random.split(key, 4)
+        key_z, key_momentum, key_jitter, key_accept = split(key, 4)
         z = self.target.move(key_z, state.x, state.z, data)
-        jitter = 1 - self.jitter * jax.random.uniform(key_jitter, (), state.x.dtype)
-        momentum = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
+        jitter = 1 - self.jitter * uniform(key_jitter, (), state.x.dtype)
+        momentum = normal(key_momentum, state.x.shape, state.x.dtype)
         step_size, scale = state.tuning.step_size, state.tuning.scale
         end = leap(self.target, state.x, momentum, z, data, jitter * step_size, scale, self.num_leapfrog)
         before, after, error = energy_change(self.target, (state.x, momentum), end, z, data)
         acceptance = jnp.exp(jnp.minimum(error, 0.0))
-        accepted = jax.random.uniform(key_accept, (), acceptance.dtype) < acceptance
+        accepted = uniform(key_accept, (), acceptance.dtype) < acceptance
         info = Info(jnp.where(accepted, after, before), acceptance, step_size, error < -DIVERGENCE)
         return State(jnp.where(accepted, end[0], state.x), z, state.tuning), info

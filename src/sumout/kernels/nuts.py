@@ -19,6 +19,7 @@ from sumout.errors import OptionError
 from sumout.gradient import Target
 from sumout.kernels.tuned import State, Tuned
 from sumout.program import Data
+from sumout.randomness import split
 
 
 @partial(
@@ -87,7 +88,7 @@ class NUTS(Tuned):
 
         target = self.target
         assert isinstance(target, Target)
-        key_z, key_x = jax.random.split(key)
+        key_z, key_x = split(key)
         z = target.move(key_z, state.x, state.z, data)
 
         def log_density(x: Array) -> Array:

@@ -12,7 +12,6 @@ added there and the step says so. `SplitSGHMC` has the smaller error at the same
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -20,6 +19,7 @@ from sumout.errors import OptionError
 from sumout.kernels.kernel import MEMORY
 from sumout.kernels.stochastic import Info, State, Stochastic
 from sumout.program import Data
+from sumout.randomness import normal, split
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ class SGHMC(Stochastic):
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""
         del t
-        key_z, key_noise = jax.random.split(key)
+        key_z, key_noise = split(key)
         estimate = self.estimate(key_z, state.x, state.z, data)
         scale, step_size = state.tuning.scale, state.tuning.step_size
         room, noise = self.room(state, estimate)
         spread = jnp.sqrt(2 * self.friction * room)
-        injected = spread * jax.random.normal(key_noise, state.x.shape, state.x.dtype)
+        injected = spread * normal(key_noise, state.x.shape, state.x.dtype)
         momentum = (1 - self.friction) * state.momentum + step_size * scale * estimate.gradient + injected
         moved = replace(state, x=state.x + step_size * scale * momentum, z=estimate.z, momentum=momentum, noise=noise)
         return self.conclude(state, moved, estimate)

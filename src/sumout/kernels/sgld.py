@@ -9,13 +9,13 @@ x is 1/(1 − ¼ η): an error of first order in η.
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from sumout.kernels.kernel import MEMORY
 from sumout.kernels.stochastic import Info, State, Stochastic
 from sumout.program import Data
+from sumout.randomness import normal, split
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class SGLD(Stochastic):
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""
         del t
-        key_z, key_noise = jax.random.split(key)
+        key_z, key_noise = split(key)
         estimate = self.estimate(key_z, state.x, state.z, data)
         scale, step_size = state.tuning.scale, state.tuning.step_size
         room, noise = self.room(state, estimate)
         spread = step_size * jnp.sqrt(room)
-        injected = spread * jax.random.normal(key_noise, state.x.shape, state.x.dtype)
+        injected = spread * normal(key_noise, state.x.shape, state.x.dtype)
         x = state.x + scale * (0.5 * step_size**2 * scale * estimate.gradient + injected)
         return self.conclude(state, replace(state, x=x, z=estimate.z, noise=noise), estimate)

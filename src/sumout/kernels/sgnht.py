@@ -27,6 +27,7 @@ from sumout.errors import OptionError
 from sumout.kernels.kernel import MEMORY
 from sumout.kernels.stochastic import Info, Noise, Stochastic
 from sumout.program import Data, Nuisance
+from sumout.randomness import normal, split
 
 
 @partial(
@@ -91,7 +92,7 @@ class SGNHT(Stochastic):
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""
         del t
-        key_z, key_noise = jax.random.split(key)
+        key_z, key_noise = split(key)
         scale, step_size = state.tuning.scale, state.tuning.step_size
         middle, estimate, half_kick = self.half_step(key_z, state, data)
         thermostat = self._warm(state.thermostat, state.momentum, step_size)
@@ -100,7 +101,7 @@ class SGNHT(Stochastic):
         room = jnp.where(
             jnp.abs(thermostat) < 1e-6, 2 * step_size, -jnp.expm1(-2 * thermostat * step_size) / thermostat
         )
-        injected = jnp.sqrt(self.friction * room) * jax.random.normal(key_noise, state.x.shape, state.x.dtype)
+        injected = jnp.sqrt(self.friction * room) * normal(key_noise, state.x.shape, state.x.dtype)
         momentum = kept * (state.momentum + half_kick) + injected + half_kick
         thermostat = self._warm(thermostat, momentum, step_size)
         x = middle + 0.5 * step_size * scale * momentum

@@ -15,7 +15,6 @@ second order elsewhere.
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -23,6 +22,7 @@ from sumout.errors import OptionError
 from sumout.kernels.kernel import MEMORY
 from sumout.kernels.stochastic import Info, State, Stochastic
 from sumout.program import Data
+from sumout.randomness import normal, split
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class SplitSGHMC(Stochastic):
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""
         del t
-        key_z, key_noise = jax.random.split(key)
+        key_z, key_noise = split(key)
         scale, step_size = state.tuning.scale, state.tuning.step_size
         middle, estimate, half_kick = self.half_step(key_z, state, data)
         kept = jnp.exp(-self.friction * step_size)
         room, noise = self.room(state, estimate)
         spread = jnp.sqrt((1 - kept**2) * room)
-        injected = spread * jax.random.normal(key_noise, state.x.shape, state.x.dtype)
+        injected = spread * normal(key_noise, state.x.shape, state.x.dtype)
         momentum = kept * (state.momentum + half_kick) + injected + half_kick
         moved = replace(
             state, x=middle + 0.5 * step_size * scale * momentum, z=estimate.z, momentum=momentum, noise=noise

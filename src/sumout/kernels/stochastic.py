@@ -36,6 +36,7 @@ from sumout.gradient import GradientEstimate, Target, estimate_gradient
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.leapfrog import energy_change, leap
 from sumout.program import Data, Nuisance
+from sumout.randomness import normal, split
 
 FIRST_STEP_SIZE = 1e-3  # without accept/reject, too small a step does no harm and too large a one does
 ENERGY_ERROR = 0.3  # of one step on a standard Gaussian, in units of ε³ √num_x
@@ -185,7 +186,7 @@ class Stochastic(Kernel):
         """Measure the noise and the energy error where the chain is; tune step size and scale unless they are given."""
         del info
         assert isinstance(self.target, Target)
-        key_noise, key_momentum = jax.random.split(key)
+        key_noise, key_momentum = split(key)
         num_samples = max(self.num_samples, 2)
         estimate = estimate_gradient(self.target, num_samples, key_noise, state.x, state.z, data)
         noise, z = state.noise, estimate.z
@@ -195,7 +196,7 @@ class Stochastic(Kernel):
         if self.step_size is not None:
             return replace(state, z=z, noise=noise)
         tuning, caution = state.tuning, state.caution.update(state.x, estimate.gradient)
-        fresh = jax.random.normal(key_momentum, state.x.shape, state.x.dtype)
+        fresh = normal(key_momentum, state.x.shape, state.x.dtype)
         end = leap(self.target, state.x, fresh, z, data, tuning.step_size, tuning.scale)
         _, _, change = energy_change(self.target, (state.x, fresh), end, z, data)
         standard = ENERGY_ERROR * (caution.factor * self.standard_step) ** 3 * np.sqrt(max(state.x.size, 1))

@@ -22,7 +22,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from sumout.nuisance.gibbs import invert
-from sumout.nuisance.uniform import uniform
+from sumout.randomness import uniform
 
 MOST_UNROLLED = 32  # levels; compiled code grows with them, and a loop costs more than a short level itself
 

@@ -9,7 +9,6 @@ share no factor with another of S are handled as a block, the others as trees of
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
@@ -24,6 +23,7 @@ from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.sums import Sums, build_sums
 from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, Nuisance
+from sumout.randomness import split
 from sumout.reading.structure import Structure
 
 
@@ -80,7 +80,7 @@ class Summation:
 
     def draw(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """The sites drawn jointly from their conditional given x and the rest of z; the others as they are."""
-        keys = iter(jax.random.split(key, len(self.blocks) + len(self.trees)))
+        keys = iter(split(key, len(self.blocks) + len(self.trees)))
         tables = self._tables(x, z, data)
         for block in self.blocks:
             z = block(next(keys), x, z, data)

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.nuisance.block import Block, pick
-from sumout.nuisance.uniform import uniform
 from sumout.program import Data, Nuisance
+from sumout.randomness import uniform
 
 FEW = 8  # values
 MOST_WRITTEN_OUT = 64

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.nuisance.block import Block, pick
-from sumout.nuisance.uniform import uniform
 from sumout.program import Data, Nuisance
+from sumout.randomness import split, uniform
 from sumout.supports import Implicit
 
 # Two values of equal probability would change places at every step, for ever: now and then a member sits still.
@@ -55,7 +55,7 @@ class Metropolis:
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Propose and accept for all members at once."""
-        key_propose, key_accept = jax.random.split(key)
+        key_propose, key_accept = split(key)
         current = self.block.take(z)
         proposed = self.propose(key_propose, current, data)
         probability = jnp.exp(self.log_acceptance(x, z, proposed, data))
@@ -101,10 +101,10 @@ class CountStep:
     def __call__(self, key: Array, current: Array, data: Data) -> Array:
         """A symmetric step."""
         del data
-        key_up, key_size = jax.random.split(key)
+        key_up, key_size = split(key)
         distribution = jnp.cumsum(jnp.asarray(STEP_PROBABILITIES))[:-1]
         size = 1 + jnp.searchsorted(distribution, uniform(key_size, current.shape), side="right")
-        step = jnp.where(jax.random.bernoulli(key_up, 0.5, current.shape), size, -size)
+        step = jnp.where(uniform(key_up, current.shape) < 0.5, size, -size)
         proposed = current + step.astype(current.dtype)
         return jnp.where(proposed < self.lower, current, proposed)
 
@@ -118,5 +118,5 @@ class FromSampler:
 
     def __call__(self, key: Array, current: Array, data: Data) -> Array:
         """One independent draw for each member."""
-        keys = jax.random.split(key, current.shape[0])
+        keys = split(key, current.shape[0])
         return jax.vmap(self.support.sample, in_axes=(0, None))(keys, data)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.program import Data, Nuisance
+from sumout.randomness import fold_in, split
 
 
 @runtime_checkable
@@ -40,7 +41,7 @@ class Sweep:
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Apply all moves."""
-        keys = [key] if len(self.moves) == 1 else jax.random.split(key, len(self.moves))
+        keys = [key] if len(self.moves) == 1 else split(key, len(self.moves))
         for move, key_move in zip(self.moves, keys, strict=True):
             z = move(key_move, x, z, data)
         return z
@@ -67,7 +68,7 @@ class Stack:
 
         def one(z: Nuisance, numbered: tuple[Array, Any]) -> tuple[Nuisance, None]:
             i, move = numbered
-            return move(jax.random.fold_in(key, i), x, z, data), None
+            return move(fold_in(key, i), x, z, data), None
 
         return jax.lax.scan(one, z, (jnp.arange(self.length), self.stacked))[0]
 

@@ -25,10 +25,11 @@ from sumout.adapt.mixing import slowest
 from sumout.gradient import Target
 from sumout.kernels.kernel import Kernel
 from sumout.program import Data, Nuisance
+from sumout.randomness import fold_in, split
 
 CHUNK = 100  # draws that the compiled function has room for
 FEWEST_WARM = 50  # draws of warm-up from which their efficiency can be told
-RECORDING, BEGINNING = 2**32 - 1, 2**32 - 2  # numbers that no step reaches
+RECORDING, BEGINNING = np.uint32(2**32 - 1), np.uint32(2**32 - 2)  # numbers that no step reaches
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "gradient", "info"], meta_fields=[])
@@ -103,8 +104,8 @@ class Loop:
             chunk: draws between two reports, at most CHUNK.
             report: called after every chunk.
         """
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(x.shape[0]))
-        states = self._begin(jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, BEGINNING), x, z)
+        keys = jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(x.shape[0]))
+        states = self._begin(jax.vmap(fold_in, in_axes=(0, None))(keys, BEGINNING), x, z)
         kept: list[Record] = []
         warm: list[np.ndarray] = []
         done, total = 0, tune + draws
@@ -150,14 +151,14 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
     assert isinstance(target, Target)
 
     def step(key: Array, state: Any, data: Data, t: Array, length: Array) -> tuple[Any, Any]:
-        key_step, key_adapt = jax.random.split(jax.random.fold_in(key, t))
+        key_step, key_adapt = split(fold_in(key, t))
         state, info = kernel.step(key_step, state, data, t)
         adapted = jax.lax.cond(t < length, lambda: kernel.adapt(key_adapt, state, info, data, t, length), lambda: state)
         return adapted, info
 
     def record(key: Array, state: Any, data: Data, number: Array) -> tuple[Array, Nuisance]:
         """The gradient at a draw, and all of z."""
-        key_move, key_recover = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, RECORDING), number))
+        key_move, key_recover = split(fold_in(fold_in(key, RECORDING), number))
         # Without an accept/reject step, z was drawn for another x than the one reported.
         z = state.z if kernel.is_exact else target.move(key_move, state.x, state.z, data)
         gradient = jax.grad(target.log_density)(state.x, z, data)

@@ -10,6 +10,7 @@ import jax
 from sumout.errors import OptionError
 from sumout.kernels.kernel import Kernel
 from sumout.program import Program
+from sumout.randomness import new_key, split
 from sumout.run.loop import CHUNK
 from sumout.run.progress import progress_bar
 from sumout.run.result import build_result
@@ -75,7 +76,7 @@ def sample(
         program, draws=draws, tune=tune, steps=1 if steps is None else steps, chains=chains, seed=seed, chunk=chunk
     )
     ready = set_up(program, kernel, plan)
-    key_start, key_guard, key_run = jax.random.split(jax.random.key(seed), 3)
+    key_start, key_guard, key_run = split(new_key(seed), 3)
     with progress_bar(progress, chains) as report:
         x, z = ready.starts.find(key_start, chains)
         ready.guard(key_guard, x[0], jax.tree.map(lambda a: a[0], z))

@@ -12,6 +12,7 @@ from sumout.kernels.names import find_kernel
 from sumout.likelihood import build_likelihood
 from sumout.plan import Plan, plan_for
 from sumout.program import Nuisance, Program
+from sumout.randomness import split, uniform
 from sumout.reading.structure import QUICK_COMPILE, guard
 from sumout.run.loop import Loop
 from sumout.run.result import EachDraw
@@ -66,14 +67,12 @@ def guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: Nuisance) -> None
         return
 
     def flip(key: jax.Array) -> dict[str, jax.Array]:
-        key_z, key_which = jax.random.split(key)
+        key_z, key_which = split(key)
         other = draw_z(key_z, program, program.data)
-        keys = jax.random.split(key_which, len(z))
-        chosen = {
-            name: jax.random.bernoulli(k, 0.5, program.z[name].support.shape) for k, name in zip(keys, z, strict=True)
-        }
+        keys = split(key_which, len(z))
+        chosen = {name: uniform(k, program.z[name].support.shape) < 0.5 for k, name in zip(keys, z, strict=True)}
         spread = {name: c.reshape(c.shape + (1,) * (z[name].ndim - c.ndim)) for name, c in chosen.items()}
         return {name: jnp.where(spread[name], other[name], z[name]) for name in z}
 
-    flips = jax.jit(jax.vmap(flip), compiler_options=QUICK_COMPILE)(jax.random.split(key, GUARD_FLIPS))
+    flips = jax.jit(jax.vmap(flip), compiler_options=QUICK_COMPILE)(split(key, GUARD_FLIPS))
     guard(plan.structure, x, z, flips)

@@ -22,6 +22,7 @@ from jaxtyping import Array
 from sumout.errors import StartError
 from sumout.gradient import Target
 from sumout.program import Data, Nuisance, Program
+from sumout.randomness import fold_in, split, uniform
 from sumout.reading.structure import QUICK_COMPILE
 from sumout.supports import Count, Finite, Implicit
 
@@ -35,26 +36,26 @@ HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, a
 
 def draw_x(key: Array, program: Program) -> Array:
     """A rough start for x."""
-    return jax.random.uniform(key, (program.num_x,), minval=-HALF_WIDTH, maxval=HALF_WIDTH)
+    return HALF_WIDTH * (2 * uniform(key, (program.num_x,)) - 1)
 
 
 def draw_z(key: Array, program: Program, data: Data) -> Nuisance:
     """A rough start for z: any value of its support."""
-    keys = jax.random.split(key, len(program.z))
+    keys = split(key, len(program.z))
     return {name: _draw_site(k, site, data) for k, (name, site) in zip(keys, program.z.items(), strict=True)}
 
 
 def _draw_site(key, site, data):
     support, size = site.support, site.num_elements
     if isinstance(support, Implicit):
-        drawn = jax.vmap(support.sample, in_axes=(0, None))(jax.random.split(key, size), data)
+        drawn = jax.vmap(support.sample, in_axes=(0, None))(split(key, size), data)
     elif isinstance(support, Count):
-        drawn = support.lower + jnp.exp2(8 * jax.random.uniform(key, (size,))).astype(site.dtype) - 1
+        drawn = support.lower + jnp.exp2(8 * uniform(key, (size,))).astype(site.dtype) - 1
     else:
         assert isinstance(support, Finite)
         values, allowed = support.rows()
         num_allowed = jnp.asarray(allowed.sum(axis=1))
-        which = jnp.floor(jax.random.uniform(key, (size,)) * num_allowed).astype(int)
+        which = jnp.floor(uniform(key, (size,)) * num_allowed).astype(int)
         drawn = jnp.take_along_axis(jnp.asarray(values), jnp.minimum(which, num_allowed - 1)[:, None], axis=1)
     return drawn.reshape(site.shape).astype(site.dtype)
 
@@ -78,7 +79,7 @@ class Starts:
 
     def find(self, key: Array, num_chains: int) -> tuple[Array, Nuisance]:
         """For each chain a point `(x, z)` of finite density and gradient, with a leading axis of chains."""
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
+        keys = jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
         x, z, is_sound = self._search(keys, self.program.data)
         if not np.asarray(is_sound).all():
             lost = int(np.flatnonzero(~np.asarray(is_sound))[0])
@@ -89,8 +90,8 @@ class Starts:
 
 def _best_of_several(program: Program, target: Target, key: Array, data: Data) -> tuple[Array, Nuisance, Array]:
     """A point on the best of several climbs, and whether its density and gradient were found to be finite."""
-    key_climb, key_settle = jax.random.split(key)
-    keys = jax.random.split(key_climb, TRIES)
+    key_climb, key_settle = split(key)
+    keys = split(key_climb, TRIES)
     paths, z, log_densities = jax.vmap(lambda key: climb(program, target, key, data))(keys)
     best = jnp.argmax(log_densities[:, -1])
     on_the_way = jnp.argmax(log_densities[best] >= log_densities[best, -1] - program.num_x)
@@ -105,7 +106,7 @@ def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Arr
 
     # Slow at first: large steps would empty one component of a mixture before it has found its place.
     adam = optax.adam(optax.warmup_cosine_decay_schedule(0.0, CLIMBING_RATE, CLIMBING_STEPS // 2, CLIMBING_STEPS))
-    key_x, key_z, key_settle, key_climb = jax.random.split(key, 4)
+    key_x, key_z, key_settle, key_climb = split(key, 4)
 
     def step(carry: tuple[Array, Nuisance, Any], i: Array) -> tuple[tuple[Array, Nuisance, Any], tuple[Array, Array]]:
         x, z, memory = carry
@@ -113,7 +114,7 @@ def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Arr
         is_sound = jnp.isfinite(log_density) & jnp.all(jnp.isfinite(gradient))
         uphill, moved_on = adam.update(jnp.where(is_sound, -gradient, 0.0), memory)
         new = jnp.asarray(optax.apply_updates(x, uphill))
-        z = target.move(jax.random.fold_in(key_climb, i), new, z, data)
+        z = target.move(fold_in(key_climb, i), new, z, data)
         return (new, z, moved_on), (x, jnp.where(is_sound, log_density, -jnp.inf))
 
     x = draw_x(key_x, program)
@@ -126,7 +127,7 @@ def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Arr
 
 def _settle(target: Target, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
     """Z after some sweeps at x."""
-    return jax.lax.fori_loop(0, SETTLING_SWEEPS, lambda i, z: target.move(jax.random.fold_in(key, i), x, z, data), z)
+    return jax.lax.fori_loop(0, SETTLING_SWEEPS, lambda i, z: target.move(fold_in(key, i), x, z, data), z)
 
 
 def describe_failure(program: Program, target: Target, x: Array, z: Nuisance, tries: str) -> str:

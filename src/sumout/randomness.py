@@ -1,0 +1,78 @@
+"""Random numbers by counter, from JAX's own generator but written so that XLA fuses it with what uses them.
+
+Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011): a bijection of counters, keyed. On CPUs JAX compiles
+its rounds as a loop over arrays in memory; in the small steps of a chain these loops took more time than all the rest.
+Written out they are part of the code around them.
+
+A key gives numbers, or new keys by `fold_in`, or new keys by `split`: never two of these. Should it happen all the
+same, they differ, as each counts in a range of its own.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = np.uint32(0x1BD11BDA)
+ROUNDS = 20
+NUMBERS, FOLDED, SPLIT = np.uint32(0), np.uint32(1), np.uint32(2)  # the second half of the counter
+
+
+def new_key(seed: int) -> Array:
+    """The key that a seed stands for, whatever generator the user has set JAX to."""
+    return jax.random.key(seed, impl="threefry2x32")
+
+
+def fold_in(key: Array, number: Any) -> Array:
+    """The new key of that number, from 0 to 2³² − 1."""
+    return _keys(key, jnp.asarray(number).astype(jnp.uint32), FOLDED)
+
+
+def split(key: Array, num: int = 2) -> Array:
+    """So many new keys."""
+    return _keys(key, jax.lax.iota(jnp.uint32, num), SPLIT)
+
+
+def uniform(key: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
+    """Numbers in [0, 1), at least half a unit in the last place below 1."""
+    dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
+    size = int(np.prod(shape))
+    if dtype == jnp.float64:
+        high, low = _words(key, jax.lax.iota(jnp.uint32, size), NUMBERS)
+        bits = (high.astype(jnp.uint64) << 20) | (low >> 12).astype(jnp.uint64)
+        numbers = jax.lax.bitcast_convert_type(bits | np.uint64(0x3FF0000000000000), jnp.float64) - 1
+    else:
+        first, second = _words(key, jax.lax.iota(jnp.uint32, (size + 1) // 2), NUMBERS)
+        bits = jnp.concatenate([first, second])[:size] >> 9
+        numbers = jax.lax.bitcast_convert_type(bits | np.uint32(0x3F800000), jnp.float32) - 1
+    # Held back from fusion, or each of several uses would compute them again.
+    return jax.lax.optimization_barrier(numbers.reshape(shape).astype(dtype))
+
+
+def normal(key: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
+    """Standard normal numbers."""
+    numbers = uniform(key, shape, dtype)
+    lowest = np.nextafter(np.array(-1, numbers.dtype), np.array(0, numbers.dtype))
+    return np.sqrt(2).astype(numbers.dtype) * jax.lax.erf_inv(jnp.maximum(2 * numbers - 1, lowest))
+
+
+def _keys(key: Array, counter: Array, purpose: np.uint32) -> Array:
+    return jax.random.wrap_key_data(jnp.stack(_words(key, counter, purpose), axis=-1), impl="threefry2x32")
+
+
+def _words(key: Array, counter: Array, purpose: np.uint32) -> tuple[Array, Array]:
+    """Two random words for each counter."""
+    words = jax.random.key_data(key)
+    keys = (words[0], words[1], words[0] ^ words[1] ^ PARITY)
+    a, b = counter + keys[0], jnp.full_like(counter, purpose) + keys[1]
+    for i in range(ROUNDS):
+        turn = np.uint32(ROTATIONS[i // 4 % 2][i % 4])
+        a = a + b
+        b = ((b << turn) | (b >> (32 - turn))) ^ a
+        if i % 4 == 3:
+            j = i // 4 + 1
+            a, b = a + keys[j % 3], b + keys[(j + 1) % 3] + np.uint32(j)
+    return a, b
