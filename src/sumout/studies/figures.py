@@ -27,8 +27,9 @@ def densities(measurements: dict[str, Measurement]) -> Html:
     first = next(iter(measurements.values()))
     exact = first.study.exact
     plots = []
+    is_alone = len(exact.coordinates) == 1
     for i, name in enumerate(exact.coordinates):
-        figure, axes = one_plot(*SMALL, left=0.15)
+        figure, axes = one_plot(*((7.0, 2.8) if is_alone else SMALL), left=0.15)
         axes.plot(exact.grid[i], exact.density[i], color=INK, linewidth=3, alpha=0.35)
         for scheme, one in measurements.items():
             curve = density_curve(one.draws[:, i])
@@ -41,7 +42,7 @@ def densities(measurements: dict[str, Measurement]) -> Html:
         axes.locator_params(axis="x", nbins=5)
         axes.set_title(name)
         plots.append(to_svg(figure, f"Posterior density of {name}, exact and by each scheme"))
-    return tag("div", *plots, class_="trio")
+    return tag("div", *plots, class_="wide scroll" if is_alone else "trio")
 
 
 def traces(measurements: dict[str, Measurement]) -> Html:
@@ -67,8 +68,7 @@ def rates(measurements: dict[str, Measurement]) -> Html:
     names = [one.scheme.title for one in measurements.values()]
     longest = max(one.rate for one in measurements.values())
     for row, (scheme, one) in enumerate(measurements.items()):
-        look = {"alpha": 0.25, "hatch": "////"} if one.is_biased else {}
-        axes.barh(row, one.rate, color=COLOURS[scheme], height=0.7, **look)
+        axes.barh(row, one.rate, color=COLOURS[scheme], height=0.7, alpha=0.25 if one.is_biased else 1.0)
         words = f"{one.rate:,.0f}" + (", biased" if one.is_biased else "")
         axes.text(one.rate + 0.01 * longest, row, words, va="center", size=8)
     axes.set_yticks(range(len(names)), names)

@@ -117,7 +117,8 @@ def _table(table: Table, *, titled: bool = True) -> Html:
 
 def _cell(cell: Cell) -> Html:
     below = [tag("small", words) for words in (cell.printed, cell.rebuilt) if words]
-    label = {"class_": "off"} if cell.is_off else {}
+    classes = [name for name, holds in (("off", cell.is_off), ("words", cell.is_text)) if holds]
+    label = {"class_": " ".join(classes)} if classes else {}
     return tag("td", cell.here, *below, **label)
 
 

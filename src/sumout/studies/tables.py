@@ -15,12 +15,21 @@ TITLES = {"survey": "Survey", "gmm": "GMM", "hmm": "HMM"}
 
 @dataclass(frozen=True)
 class Cell:
-    """What was measured here, what the paper prints, what its system rebuilt gives; and whether it is out of bounds."""
+    """What was measured here, what the paper prints, what its system rebuilt gives.
+
+    Attributes:
+        here: a number, or words.
+        printed: what the paper prints.
+        rebuilt: what the paper's system gives today.
+        is_off: whether it is to be marked.
+        is_text: whether it is words.
+    """
 
     here: str
     printed: str = ""
     rebuilt: str = ""
     is_off: bool = False
+    is_text: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,13 +129,17 @@ def claims_table(evaluation: Evaluation) -> Table | None:
     rows = []
     for claim in CLAIMS:
         verdicts = [judged[study.name][claim] for study in evaluation.studies]
-        cells = [Cell(_words(one), is_off=not one.holds or one.holds_without_bias is False) for one in verdicts]
+        cells = [Cell(_words(one), is_off=not _holds(one), is_text=True) for one in verdicts]
         rows.append((Cell(claim.words), *cells))
     note = (
         "Counted as the paper counts, all draws alike, and counted without bias: draws of a scheme whose bias is out "
         "of bounds count for nothing. Marked: does not hold in one way or the other."
     )
     return Table("The paper's claims", ("", *(TITLES[name] for name in judged)), tuple(rows), note)
+
+
+def _holds(verdict: Verdict) -> bool:
+    return verdict.holds and verdict.holds_without_bias is not False
 
 
 def _words(verdict: Verdict) -> str:
