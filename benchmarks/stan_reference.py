@@ -1,8 +1,8 @@
 """Posterior moments of the three case studies by Stan, a reference that owes nothing to sumout.
 
-The Stan programs beside this file (`stan/*.stan`) follow the listings in the paper's appendix, with their errors put
-right, so that they are the models of `sumout.studies.models` with the discrete variables summed out by hand. That they
-are is checked: at random points the two log densities may differ by a constant only. NUTS runs long enough that the
+The Stan programs (`studies/stan/*.stan` in the package) follow the listings in the paper's appendix, with their errors
+put right, so that they are the models of `sumout.studies.models` with the discrete variables summed out by hand. That
+they are is checked: at random points the two log densities may differ by a constant only. NUTS runs long enough that the
 Monte Carlo error of each mean is below a hundredth of the posterior sd, and the moments go to `stan.json` beside the
 studies' data, with a table that compares them with the moments stored in the studies. They are those of the
 unconstrained parameters in the order of `Study.mean`: logit θ; μ and log σ; logits. The components of the mixture may
@@ -20,14 +20,13 @@ import stan
 from numpyro.distributions import biject_to
 from rich.console import Console
 from rich.table import Table
-from scipy.special import logit
 
+from sumout.studies.agreement import CHAINS, on_the_real_line
 from sumout.studies.models import STUDIES
 
 HERE = Path(__file__).parent
 STORE = HERE.parent / "src" / "sumout" / "studies" / "data" / "stan.json"
 SEED = 1
-CHAINS = 4
 WARMUP = 2_000
 DRAWS = {"survey": 200_000, "gmm": 100_000, "hmm": 100_000}  # of each chain; logit θ has a long tail, its sd needs more
 ERROR = 0.01  # of a mean, in posterior sds
@@ -35,7 +34,7 @@ ERROR = 0.01  # of a mean, in posterior sds
 
 def build(study):
     y = study.data().tolist()
-    return stan.build((HERE / "stan" / f"{study.name}.stan").read_text(), {"N": len(y), "y": y}, random_seed=SEED)
+    return stan.build(study.stan(), {"N": len(y), "y": y}, random_seed=SEED)
 
 
 def log_density(study, flat):
@@ -59,24 +58,12 @@ def check(study, posterior):
     np.testing.assert_allclose(theirs, ours + (theirs[0] - ours[0]), rtol=1e-9)
 
 
-def unconstrained(study, fit):
-    """`(chains, draws, parameters)`."""
-    if study.name == "survey":
-        x = logit(fit["theta"])
-    elif study.name == "gmm":
-        order = np.argsort(fit["mu"], axis=0)
-        x = np.concatenate([np.take_along_axis(part, order, axis=0) for part in (fit["mu"], np.log(fit["sigma"]))])
-    else:
-        x = fit["logits"].reshape(len(study.mean), -1)
-    return x.reshape(len(x), -1, CHAINS).transpose(2, 1, 0)  # pystan's chains alternate
-
-
 def sample(study, posterior):
     return posterior.sample(num_chains=CHAINS, num_warmup=WARMUP, num_samples=DRAWS[study.name])
 
 
 def moments(study, fit):
-    x = unconstrained(study, fit)
+    x = on_the_real_line(study, fit)
     each = np.moveaxis(x, -1, 0)
     return {
         "mean": x.mean(axis=(0, 1)).round(6).tolist(),

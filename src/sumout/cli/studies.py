@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,12 @@ def run(options: argparse.Namespace) -> int:
     models = [name for name in MODELS if name in (options.model or MODELS)]
     schemes = [name for name in SCHEMES if name in (options.scheme or SCHEMES)]
     # All of Stan's work first: it forks, and JAX must not have started its threads by then.
-    agreement = {name: run_stan(STUDIES[name]) for name in models} if options.stan else None
+    moments = {}
+    for name in models if options.stan else ():
+        if not options.quiet:
+            print(f"Stan: {name} (compiled first, about a minute)", file=sys.stderr, flush=True)
+        moments[name] = run_stan(STUDIES[name])
+    agreement = moments or None
     evaluator = Evaluator(models, schemes, FULL if options.full else QUICK, options.seed)
     done = 0
     with bar(False if options.quiet else None, "the first scheme") as show:

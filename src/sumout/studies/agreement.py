@@ -3,7 +3,9 @@
 Needs pystan (`pip install sumout[bench]`), which compiles each program for half a minute the first time.
 """
 
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -44,8 +46,9 @@ def run_stan(study: Study, seed: int = 1) -> Moments:
     import stan  # an extra # pyright: ignore[reportMissingImports]
 
     y = study.data().tolist()
-    posterior = stan.build(study.stan(), {"N": len(y), "y": y}, random_seed=seed)
-    fit = posterior.sample(num_chains=CHAINS, num_warmup=WARMUP, num_samples=DRAWS)
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it says much, and errors are raised anyway
+        posterior = stan.build(study.stan(), {"N": len(y), "y": y}, random_seed=seed)
+        fit = posterior.sample(num_chains=CHAINS, num_warmup=WARMUP, num_samples=DRAWS)
     x = on_the_real_line(study, fit)
     ess = [float(arviz_stats.ess(x[..., i], chain_axis=0, draw_axis=1)) for i in range(x.shape[-1])]  # pyright: ignore
     return Moments(x.mean(axis=(0, 1)), x.std(axis=(0, 1)), np.array(ess))
