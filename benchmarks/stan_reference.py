@@ -2,9 +2,9 @@
 
 The Stan programs (`studies/stan/*.stan` in the package) follow the listings in the paper's appendix, with their errors
 put right, so that they are the models of `sumout.studies.models` with the discrete variables summed out by hand. That
-they are is checked: at random points the two log densities may differ by a constant only. NUTS runs long enough that the
-Monte Carlo error of each mean is below a hundredth of the posterior sd, and the moments go to `stan.json` beside the
-studies' data, with a table that compares them with the moments stored in the studies. They are those of the
+they are is checked: at random points the two log densities may differ by a constant only. NUTS runs long enough that
+the Monte Carlo error of each mean is below a hundredth of the posterior sd, and the moments go to `stan.json` beside
+the studies' data, with a table that compares them with the moments stored in the studies. They are those of the
 unconstrained parameters in the order of `Study.mean`: logit θ; μ and log σ; logits. The components of the mixture may
 swap their labels, so each draw is sorted by μ first. Needs pystan (extra `bench`) and some ten minutes on two cores.
 """
