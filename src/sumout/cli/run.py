@@ -1,6 +1,7 @@
 """`sumout run`: draws, a file with them, a summary, and a page if wanted."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from sumout.cli.example import worked_example
@@ -87,4 +88,7 @@ def run(options: argparse.Namespace) -> int:
             report(result, options.report, program)
     if not options.quiet:
         print(f"Draws: {out}" + ("" if options.report is None else f"\nPage: {options.report}"))
-    return 0
+    if result["posterior"].attrs["complete"]:
+        return 0
+    print(f"sumout: stopped after {result['posterior'].sizes['draw']} of {options.draws} draws.", file=sys.stderr)
+    return 130

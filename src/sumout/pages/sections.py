@@ -51,6 +51,8 @@ def run_facts(idata: "xr.DataTree", summary: Any) -> Html:
         for name, values in idata["tuned"].to_dataset().data_vars.items():
             pairs.append((f"tuned {str(name).replace('_', ' ')}", _range(np.asarray(values.values))))
     pieces = [facts(pairs)]
+    if not attrs.get("complete", True):
+        pieces.append(note("The run was stopped before it was complete."))
     if "kernel" in attrs:
         pieces.insert(0, tag("p", "Kernel ", tag("code", str(attrs["kernel"]))))
     if "log_likelihood" in attrs:

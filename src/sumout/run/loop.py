@@ -28,6 +28,7 @@ from sumout.program import Data, Nuisance
 from sumout.randomness import fold_in, split
 
 CHUNK = 100  # draws that the compiled function has room for
+LONGEST = 1.0  # seconds that a chunk should take at most
 FEWEST_WARM = 50  # draws of warm-up from which their efficiency can be told
 RECORDING, BEGINNING = np.uint32(2**32 - 1), np.uint32(2**32 - 2)  # numbers that no step reaches
 
@@ -62,12 +63,21 @@ class Progress:
 
 @dataclass(frozen=True)
 class Run:
-    """Draws after warm-up, the last states, how many steps of the kernel made a draw, and the seconds they took."""
+    """Draws after warm-up.
+
+    Attributes:
+        record: the draws.
+        states: the last states.
+        steps: how many steps of the kernel made a draw.
+        seconds: that the draws took.
+        is_complete: whether there are as many as were asked for.
+    """
 
     record: Record
     states: Any
     steps: int
     seconds: float
+    is_complete: bool
 
 
 class Loop:
@@ -90,6 +100,7 @@ class Loop:
         steps: int | None = None,
         chunk: int = CHUNK,
         report: Callable[[Progress], None] = lambda progress: None,
+        is_asked_to_stop: Callable[[], bool] = lambda: False,
     ) -> Run:
         """Run all chains from their starts.
 
@@ -101,8 +112,12 @@ class Loop:
             draws: draws to keep.
             tune: draws of warm-up before them.
             steps: kernel steps for each draw; None leaves it to the kernel, once it is tuned.
-            chunk: draws between two reports, at most CHUNK.
+            chunk: draws between two reports, at most CHUNK; fewer where they take long.
             report: called after every chunk.
+            is_asked_to_stop: asked after every chunk.
+
+        Raises:
+            KeyboardInterrupt: asked to stop before the first draw.
         """
         keys = jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(x.shape[0]))
         states = self._begin(jax.vmap(fold_in, in_axes=(0, None))(keys, BEGINNING), x, z)
@@ -113,12 +128,15 @@ class Loop:
         length = tune * num_steps
         t = 0
         states, _ = self._advance(keys, states, data, 0, 0, 0, num_steps, length)  # compiles, before the clock starts
-        begun = perf_counter()
-        while done < total:
+        begun = last = perf_counter()
+        pace = 1  # draws that should not take too long
+        while done < total and not is_asked_to_stop():
             if done == tune:
+                pace *= num_steps
                 num_steps = steps or self.kernel.steps_when_tuned(states, _efficiency(warm))
-                begun = perf_counter()
-            count = min(chunk, CHUNK, (tune if done < tune else total) - done)
+                pace = max(1, pace // num_steps)
+                begun = last = perf_counter()
+            count = min(pace, chunk, CHUNK, (tune if done < tune else total) - done)
             states, records = self._advance(keys, states, data, done, count, t, num_steps, length)
             records = jax.tree.map(lambda a, count=count: np.asarray(a)[:, :count], records)
             if done >= tune:
@@ -128,8 +146,13 @@ class Loop:
             done += count
             t += count * num_steps
             report(Progress(done, total, tune, records))
+            now = perf_counter()
+            pace = max(1, min(4 * count, round(count * LONGEST / (now - last))))
+            last = now
+        if not kept:
+            raise KeyboardInterrupt("asked to stop during warm-up: there is no draw yet.")
         record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept)
-        return Run(record, states, num_steps, perf_counter() - begun)
+        return Run(record, states, num_steps, perf_counter() - begun, done == total)
 
 
 def _efficiency(warm: list[np.ndarray]) -> float:

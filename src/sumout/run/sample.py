@@ -11,6 +11,7 @@ from sumout.errors import OptionError
 from sumout.kernels.kernel import Kernel
 from sumout.program import Program
 from sumout.randomness import new_key, split
+from sumout.run.interrupt import stoppable
 from sumout.run.loop import CHUNK
 from sumout.run.progress import progress_bar
 from sumout.run.result import build_result
@@ -50,7 +51,8 @@ def sample(
             a certain way: "joint", "gibbs", "metropolis" or "prior". By default sums are taken where they are cheap;
             `sumout.explain` says which.
         log_likelihood: add the group `log_likelihood`.
-        chunk: draws computed between two looks at the progress, at most 100; does not change the draws.
+        chunk: draws computed between two looks at the progress, at most 100, fewer where they take long; does not
+            change the draws.
 
     Returns:
         A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;
@@ -58,7 +60,8 @@ def sample(
         `unconstrained_posterior` x on the real line and `unconstrained_gradient` the gradient there, for the bias meter
         of `sumout.summary`; `log_likelihood` log p(y_i | x) of every datum with its z summed out, as leave-one-out
         cross-validation wants. Where a datum's z cannot be summed out that group is missing, and
-        `posterior.attrs["log_likelihood"]` says why.
+        `posterior.attrs["log_likelihood"]` says why. After Ctrl-C or SIGTERM it holds what was drawn until then, and
+        `posterior.attrs["complete"]` is False; a second one leaves at once, without a result.
 
     Example:
         >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
@@ -77,11 +80,12 @@ def sample(
     )
     ready = set_up(program, kernel, plan)
     key_start, key_guard, key_run = split(new_key(seed), 3)
-    with progress_bar(progress, chains) as report:
+    with stoppable() as is_asked_to_stop, progress_bar(progress, chains) as report:
         x, z = ready.starts.find(key_start, chains)
         ready.guard(key_guard, x[0], jax.tree.map(lambda a: a[0], z))
         run = ready.loop.run(
-            key_run, x, z, program.data, draws=draws, tune=tune, steps=steps, chunk=chunk, report=report
+            key_run, x, z, program.data, draws=draws, tune=tune, steps=steps, chunk=chunk, report=report,
+            is_asked_to_stop=is_asked_to_stop,
         )  # fmt: skip
     likelihood = ready.likelihood if log_likelihood else "not asked for"
     attrs = {
@@ -91,6 +95,7 @@ def sample(
         "steps": run.steps,
         "plan": json.dumps(dict(plan or {})),
         "sampling_time": run.seconds,
+        "complete": run.is_complete,
     }
     return build_result(program, run.record, ready.kernel.tuned(run.states), ready.constrain, likelihood, attrs)
 
