@@ -158,7 +158,7 @@ def test_compiled_code_does_not_grow_with_a_chain(what):
         traced = jax.make_jaxpr(lambda x: function(x, any_z(program), program.data))(random_x(program))
         return len(str(traced).splitlines())
 
-    assert size(60) == size(30)
+    assert size(120) == size(80)  # of up to 32 levels each is written out
 
 
 def chain(length, states):

@@ -35,7 +35,7 @@ def evaluation(**changes):
 
 @pytest.mark.parametrize(
     ("shift", "wider", "is_biased"),
-    [(0, 1, False), (0.04, 1.03, False), (0.15, 1, True), (0, 1.12, True), (0, 0.88, True)],
+    [(0, 1, False), (0.04, 1.03, False), (0.07, 1, False), (0.2, 1, True), (0, 1.12, True), (0, 0.88, True)],
 )
 def test_bias_is_told(shift, wider, is_biased):
     one = measured("ghmc", shift=shift, wider=wider)

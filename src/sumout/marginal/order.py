@@ -5,7 +5,7 @@ the site itself and one for each site of its separator; its sum over the site is
 to be summed out, its parent. Parents make a tree. The widest separator decides the cost, K^(width + 1), and the height
 of the tree how many steps follow on each other. To find the best order is hard; to take the site with the fewest
 neighbours (or, in small graphs, the one that adds fewest edges) is good, and exact on trees. Among equals the one with
-the flattest tree below goes first, so that a path is summed from both ends.
+the flattest tree below goes first, so that a path is summed from both ends; a short one from one end to the other.
 """
 
 import heapq
@@ -15,6 +15,7 @@ from itertools import combinations
 
 import numpy as np
 
+MOST_FROM_ONE_END = 32  # sites of a path; written out, its levels are then plain slices of the factors
 MOST_FOR_FILL = 100  # sites; beyond, counting the edges that would be added takes too long
 
 
@@ -41,11 +42,33 @@ class Order:
 def find_order(num_sites: int, edges: np.ndarray, most_width: int) -> Order | None:
     """A good order for a connected graph; None if all that were tried have a separator above `most_width`."""
     is_tree = len(edges) == num_sites - 1
+    if is_tree and 1 < num_sites <= MOST_FROM_ONE_END and np.bincount(edges.ravel()).max() <= 2:
+        return _along(num_sites, edges)
     tried = [_eliminate(num_sites, edges, most_width, _degree)]
     if not is_tree and num_sites <= MOST_FOR_FILL:
         tried.append(_eliminate(num_sites, edges, most_width, _fill))
     found = [order for order in tried if order is not None]
     return min(found, key=lambda order: order.width) if found else None
+
+
+def _along(num_sites: int, edges: np.ndarray) -> Order:
+    """A path, from one of its ends to the other."""
+    neighbours: list[list[int]] = [[] for _ in range(num_sites)]
+    for a, b in edges.tolist():
+        neighbours[a].append(b)
+        neighbours[b].append(a)
+    site = next(site for site in range(num_sites) if len(neighbours[site]) == 1)
+    parents = np.full(num_sites, -1)
+    depths = np.zeros(num_sites, np.int64)
+    before = -1
+    for depth in reversed(range(num_sites)):
+        depths[site] = depth
+        following = [other for other in neighbours[site] if other != before]
+        if following:
+            parents[site] = following[0]
+            before, site = site, following[0]
+    separators = tuple((int(parent),) if parent >= 0 else () for parent in parents)
+    return Order(separators, parents, depths)
 
 
 def _degree(neighbours: list[set[int]], site: int) -> int:

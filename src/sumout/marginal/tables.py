@@ -42,6 +42,11 @@ class Setting:
     values: np.ndarray
     chosen: np.ndarray | None  # None: all of them
 
+    @property
+    def source(self) -> bytes | None:
+        """The same for settings that put the same number everywhere; None where one number is not enough."""
+        return self.values.tobytes() if self.chosen is None and self.values.shape[1] == 1 else None
+
     def place(self, old: Array, number: Array) -> Array:
         """The array with the chosen elements set to their value of that number."""
         new = jnp.asarray(self.values, old.dtype)[number]
@@ -77,7 +82,8 @@ class Round:
                 factors = self.structure.spread_factors(x, placed, data)
             else:
                 versions = [place_numbers(z, axis, number) for axis, number in zip(self.axes, numbers, strict=True)]
-                factors = self.structure.factors_by_role(x, versions, data, self.roles)
+                sources = {name: setting.source for name, setting in self.axes[0].items()}
+                factors = self.structure.factors_by_role(x, versions, data, self.roles, sources)
             return [_sums(piece.sums, factors) for piece in self.pieces]
 
         for axis in reversed(range(len(self.axes))):

@@ -6,7 +6,7 @@ content, with size 1 along the axes on which it does not vary, and the shape the
 only for operations that need it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,14 +19,23 @@ from jax.extend.core import Jaxpr, Literal, Var
 from sumout.reading.equations import bind
 from sumout.reading.rules import ELEMENTWISE
 
+HANDED_ON = frozenset("broadcast_in_dim squeeze expand_dims transpose reshape slice concatenate".split())
 
-@partial(jax.tree_util.register_dataclass, data_fields=["content"], meta_fields=["shape"])
+
+@partial(jax.tree_util.register_dataclass, data_fields=["content"], meta_fields=["shape", "source"])
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """An array of shape `shape` whose content does not vary along the axes where `content` has size 1."""
+    """An array whose content does not vary along the axes where `content` has size 1.
+
+    Attributes:
+        content: the array, as small as may be.
+        shape: what it stands for.
+        source: what a single number comes from; two numbers of the same source are equal. None where it is not known.
+    """
 
     content: Any
     shape: tuple[int, ...]
+    source: Hashable = None
 
     @property
     def full(self) -> Any:
@@ -50,7 +59,22 @@ def run_equation(eqn: Any, operands: list[Spread]) -> list[Spread]:
     results = _content(eqn, operands)
     if results is None:
         results = bind(eqn, [operand.full for operand in operands])
-    return [Spread(result, _shape(v)) for v, result in zip(eqn.outvars, results, strict=True)]
+    source = _source(eqn, operands)
+    return [
+        Spread(result, _shape(v), source if result.size == 1 else None)
+        for v, result in zip(eqn.outvars, results, strict=True)
+    ]
+
+
+def _source(eqn: Any, operands: list[Spread]) -> Hashable:
+    """Where the number comes from that an equation hands on as it is, or in another type."""
+    name = eqn.primitive.name
+    sources = {operand.source for operand in operands}
+    if len(sources) > 1 or sources <= {None}:
+        return None
+    if name == "convert_element_type":
+        return (operands[0].source, eqn.params["new_dtype"])
+    return operands[0].source if name in HANDED_ON else None
 
 
 def _shape(variable: Any) -> tuple[int, ...]:
@@ -103,7 +127,9 @@ def _slice(content: Any, shape: tuple[int, ...], params: Any) -> Any:
 
 
 def _concatenate(operands: list[Spread], axis: int) -> list[Any]:
-    """Laid out along the axis of the concatenation; along the others only where some operand is."""
+    """Laid out along the axis of the concatenation, unless all are one number; along others where some operand is."""
+    if all(o.content.size == 1 and o.source is not None and o.source == operands[0].source for o in operands):
+        return [operands[0].content]
     sizes = [max(o.content.shape[i] for o in operands) for i in range(len(operands[0].shape))]
     pieces = []
     for operand in operands:

@@ -10,7 +10,7 @@ with coefficients c = ∂ log_density / ∂ leaf, free of z, found by differenti
 element is marked as live or not: one that a slice or a known mask leaves out has c = 0 whatever x is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -44,9 +44,11 @@ class Factorisation:
         rest, coefficients = self._coefficients(env)
         return tuple(_weighed(c, env[leaf]) for c, leaf in zip(coefficients, self.leaves, strict=True)), rest
 
-    def evaluate_versions(self, versions: Sequence[Sequence[Any]], roles: Roles) -> tuple[Spread | None, ...]:
+    def evaluate_versions(
+        self, versions: Sequence[Sequence[Any]], roles: Roles, sources: Sequence[Hashable]
+    ) -> tuple[Spread | None, ...]:
         """The factor arrays with each site at one of several values, by its role; None where that cannot be done."""
-        env = evaluate_versions(self.closed, versions, roles)
+        env = evaluate_versions(self.closed, versions, roles, sources)
         _, coefficients = self._coefficients({variable: spreads[0] for variable, spreads in env.items()})
         met = [env[leaf][0] if self.has_met(leaf, roles) else None for leaf in self.leaves]
         return tuple(None if v is None else _weighed(c, v) for c, v in zip(coefficients, met, strict=True))

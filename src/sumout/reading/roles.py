@@ -11,7 +11,7 @@ a homogeneous chain are then one look-up, not one for each step. The same goes f
 from. It gives up on arrays that come out of an equation it cannot see through.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -204,17 +204,22 @@ def _squeeze(roles: np.ndarray) -> np.ndarray:
 
 
 def evaluate_versions(
-    closed: ClosedJaxpr, versions: Sequence[Sequence[Any]], roles: Roles
+    closed: ClosedJaxpr, versions: Sequence[Sequence[Any]], roles: Roles, sources: Sequence[Hashable]
 ) -> dict[Var, tuple[Spread, ...]]:
-    """Every variable that could be evaluated: one version for each list of arguments, or one where sites have met."""
+    """Every variable that could be evaluated: one version for each list of arguments, or one where sites have met.
+
+    Within a version, arguments of the same source that are one number are the same number.
+    """
     jaxpr = closed.jaxpr
     env: dict[Var, tuple[Spread, ...]] = {}
     for variable, value in zip(jaxpr.constvars, closed.consts, strict=True):
         env[variable] = (Spread(jnp.asarray(value), variable.aval.shape),)
-    for variable, *values in zip(jaxpr.invars, *versions, strict=True):
+    for variable, source, *values in zip(jaxpr.invars, sources, *versions, strict=True):
         same = all(value is values[0] for value in values)
-        spread = [Spread(jnp.asarray(value), variable.aval.shape) for value in (values[:1] if same else values)]
-        env[variable] = tuple(spread)
+        env[variable] = tuple(
+            Spread(jnp.asarray(value), variable.aval.shape, None if source is None else (source, number))
+            for number, value in enumerate(values[:1] if same else values)
+        )
     for number, eqn in enumerate(jaxpr.eqns):
         if any(v in roles.failed for v in eqn.outvars):
             continue

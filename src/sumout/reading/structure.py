@@ -1,6 +1,6 @@
 """`Structure`: the factors of a program, their scopes, and the graph of its discrete sites."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -74,10 +74,16 @@ class Structure:
         return roles, np.array(works, bool)
 
     def factors_by_role(
-        self, x: Array, versions: Sequence[Nuisance], data: Data, roles: Roles
+        self, x: Array, versions: Sequence[Nuisance], data: Data, roles: Roles, sources: Mapping[str, Hashable]
     ) -> tuple[Spread | None, ...]:
-        """The factor arrays with the site of each role at its value in the version of that number."""
-        return self._factorisation.evaluate_versions([jax.tree.leaves((x, z, data)) for z in versions], roles)
+        """The factor arrays with the site of each role at its value in the version of that number.
+
+        Sites of the same source that are held as one number have the same value in a version.
+        """
+        leaves = [jax.tree.leaves((x, z, data)) for z in versions]
+        of_z = [sources.get(name) for name in sorted(versions[0])]
+        of_all = [None, *of_z, *(None for _ in jax.tree.leaves(data))]
+        return self._factorisation.evaluate_versions(leaves, roles, of_all)
 
     @property
     def factor_shapes(self) -> tuple[tuple[int, ...], ...]:

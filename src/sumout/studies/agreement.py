@@ -12,12 +12,11 @@ import numpy as np
 
 from sumout.errors import OptionError
 from sumout.studies.evaluate import Evaluation
+from sumout.studies.measure import MOST_MEAN_ERROR, MOST_SD_ERROR
 from sumout.studies.models import Study
 from sumout.studies.tables import TITLES, Cell, Table
 
 CHAINS, WARMUP, DRAWS = 4, 1000, 5000
-MOST_DIFFERENCE = 0.1  # between means, in posterior sds
-MOST_OFF = 0.05  # between sds, relative
 
 
 @dataclass(frozen=True)
@@ -77,8 +76,8 @@ def agreement_table(evaluation: Evaluation, agreement: Agreement) -> Table:
             ratio = one.draws.std(axis=0) / stan.sd
             i, j = int(np.argmax(np.abs(difference))), int(np.argmax(np.abs(np.log(ratio))))
             is_off = bool(
-                (np.abs(difference) > MOST_DIFFERENCE + 3 * error).any()
-                or (np.abs(ratio - 1) > MOST_OFF + 3 * error).any()
+                (np.abs(difference) > MOST_MEAN_ERROR + 3 * error).any()
+                or (np.abs(ratio - 1) > MOST_SD_ERROR + 3 * error).any()
             )
             rows.append(
                 (
@@ -90,6 +89,6 @@ def agreement_table(evaluation: Evaluation, agreement: Agreement) -> Table:
             )
     note = (
         f"Stan's NUTS on the programs of the paper's appendix, put right: {CHAINS} chains of {DRAWS:,} draws. "
-        f"Consistent: means within {MOST_DIFFERENCE:g} sds and sds within {MOST_OFF:.0%}, but for Monte-Carlo errors."
+        f"Consistent: means within {MOST_MEAN_ERROR:g} sds and sds within {MOST_SD_ERROR:.0%}, but for chance."
     )
     return Table("Agreement with Stan", header, tuple(rows), note)

@@ -142,7 +142,7 @@ class Evaluator:
             case.run(CHAINS, 1, self.seed)
             report(f"compiled {case.title}")
         for name, kernel in two_normals.SCHEMES.items():
-            two_normals.run(self.two_normals, kernel, kernel.gradients_per_step, self.seed)
+            two_normals.run(self.two_normals, kernel, CHAINS * kernel.gradients_per_step, self.seed)
             report(f"compiled two normals: {name}")
 
     def _search(self, study: Study, report: Report) -> dict[float, float]:

@@ -17,7 +17,8 @@ from sumout.studies.schemes import Scheme
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-MOST_BIAS = 0.05  # of a mean in posterior sds, and of an sd relative to it
+MOST_MEAN_ERROR = 0.1  # in posterior sds
+MOST_SD_ERROR = 0.05  # relative to the posterior sd
 REFERENCE = 10_000  # draws that effective draws and seconds are quoted for
 CHAINS = 4
 
@@ -146,11 +147,10 @@ class Measurement:
 
     @property
     def is_biased(self) -> bool:
-        """Whether some mean or sd is off by more than `MOST_BIAS`, by more than its Monte-Carlo error explains."""
-        off = [(abs(one.value), one.error) for one in self.mean_errors]
-        off += [(abs(one.value - 1), one.error) for one in self.sd_ratios]
-        limit = NormalDist().inv_cdf(1 - FALSE_ALARMS / (2 * len(off)))
-        return any(value > MOST_BIAS + limit * error for value, error in off)
+        """Whether some mean or sd is out of bounds, by more than its Monte-Carlo error explains."""
+        beyond = [(abs(one.value) - MOST_MEAN_ERROR) / one.error for one in self.mean_errors]
+        beyond += [(abs(one.value - 1) - MOST_SD_ERROR) / one.error for one in self.sd_ratios]
+        return max(beyond) > NormalDist().inv_cdf(1 - FALSE_ALARMS / (2 * len(beyond)))
 
     @property
     def _total_ess(self) -> np.ndarray:
