@@ -40,7 +40,7 @@ def add(subparsers: argparse._SubParsersAction) -> None:
         allow_abbrev=False,
     )
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="two short runs of each scheme, some 3 minutes (default)")
+    size.add_argument("--quick", action="store_true", help="two short runs of each scheme, a few minutes (default)")
     size.add_argument("--full", action="store_true", help="ten runs of 10,000 draws, as in the paper; half an hour")
     parser.add_argument("--model", action="append", choices=MODELS, help="only this model; may be repeated")
     parser.add_argument("--scheme", action="append", choices=SCHEMES, help="only this scheme; may be repeated")

@@ -185,6 +185,8 @@ class Stochastic(Kernel):
     def adapt(self, key: Array, state: Any, info: Info, data: Data, t: Array, length: Array) -> Any:
         """Measure the noise and the energy error where the chain is; tune step size and scale unless they are given."""
         del info
+        if self.step_size is not None and self.noise is not None:
+            return state
         assert isinstance(self.target, Target)
         key_noise, key_momentum = split(key)
         num_samples = max(self.num_samples, 2)
