@@ -3,11 +3,6 @@
 Most tests compile more than they run, so code is compiled quickly rather than well.
 """
 
-import os
-
-# Read when JAX first compiles: emitting fusions the older way takes half the time.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
-
 import jax
 from jaxtyping import install_import_hook
 

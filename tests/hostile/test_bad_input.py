@@ -84,7 +84,6 @@ MODELS = [
     (lambda: sumout.program(model, np.array(["a", "b", "c"])), "argument 'y'.*<U1"),
     (lambda: sumout.program(model, np.array([1, None, 2])), "argument 'y'.*object"),
     (lambda: sumout.program(model, np.ma.masked_array(np.zeros(3))), "argument 'y'.*masked"),
-    (lambda: sumout.density(fine, x=X, z={}), "z is empty"),
     (lambda: sumout.density(fine, x=X, z={"z": 3}), r"z\['z'\] = 3.*sumout.finite"),
     (lambda: sumout.density(fine, x={"a": "real"}, z=Z), r"x\['a'\].*constraint"),
     (lambda: sumout.density(fine, x={"a": (constraints.boolean, ())}, z=Z), r"x\['a'\].*discrete"),
