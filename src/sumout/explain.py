@@ -68,7 +68,7 @@ def explain(
         <BLANKLINE>
         Work: one sum over z fills 600 entries of tables; to draw the same sites once would fill 600.
         <BLANKLINE>
-        Kernel: NUTS(step_size=None, target_acceptance=0.8, max_depth=10, dense=False)
+        Kernel: HMC(step_size=None, num_leapfrog=None, jitter=0.5, target_acceptance=0.9, dense=False)
     """
     made = program if isinstance(program, Program) else numpyro_program(program, *args, **kwargs)
     planned = plan_for(made, plan)

@@ -205,7 +205,7 @@ def test_run_writes_draws_and_page_and_prints_the_summary(example, capsys, monke
     monkeypatch.setattr(sumout.run.sample, "sample", lambda *args, **kwargs: result)
     assert main(["run", "model.py:mixture", "--data", "data.csv"]) == 0
     printed = capsys.readouterr()
-    assert printed.out.startswith("mixture: z summed out; kernel NUTS.\n")
+    assert printed.out.startswith("mixture: z summed out; kernel HMC.\n")
     assert "bias_meter" in printed.out
     assert re.search(r"^mu\[0\] +-?\d", printed.out, re.MULTILINE)
     assert printed.out.endswith("Draws: mixture.nc\n")

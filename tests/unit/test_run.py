@@ -11,7 +11,7 @@ import sumout
 
 from programs import ENUMERABLE
 
-KERNELS = [sumout.NUTS(), sumout.GHMC()]
+KERNELS = [sumout.HMC(), sumout.GHMC()]
 
 
 def same(one, other):
@@ -23,7 +23,7 @@ def same(one, other):
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_draws_do_not_depend_on_the_chunks_or_the_progress_bar(kernel, capsys):
     program = ENUMERABLE["survey"]()
-    plan = {"coin": "sum" if isinstance(kernel, sumout.NUTS) else "draw"}
+    plan = {"coin": "sum" if isinstance(kernel, sumout.HMC) else "draw"}
     options = {"draws": 13, "tune": 11, "chains": 2, "seed": 4, "plan": plan}
     reference = sumout.sample(program, kernel, **options)
     with jax.debug_key_reuse(False):  # watched above

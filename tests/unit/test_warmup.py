@@ -1,5 +1,7 @@
 """Warm-up: the acceptance aimed at is the acceptance got, and scales are learnt, on Gaussians whose answer is known."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import sumout
 from sumout.adapt.scale import RunningScale
 from sumout.adapt.warmup import LEAST_WINDOW, Tuning
 from sumout.gradient import Target
+from sumout.kernels.hmc import LENGTH
 from sumout.nuisance.sweep import STAY
 from sumout.run.loop import Loop
 
@@ -28,7 +31,7 @@ def gaussian(x):
 
 
 @pytest.mark.parametrize(("target", "tune", "error"), [(0.7, 1000, 0.06), (0.9, 1000, 0.06)])
-@pytest.mark.parametrize("kernel", [sumout.NUTS, sumout.HMC, sumout.GHMC])
+@pytest.mark.parametrize("kernel", [sumout.NUTS, partial(sumout.HMC, num_leapfrog=10), sumout.GHMC])
 def test_acceptance_is_what_was_aimed_at(kernel, target, tune, error):
     record, _ = run(kernel(target_acceptance=target), lambda x: -0.5 * x @ x, 5, draws=400, tune=tune)
     assert abs(record.info.acceptance_rate.mean() - target) < error
@@ -42,6 +45,15 @@ def test_scales_are_learnt_and_draws_are_right(kernel):
     # 4,000 draws, at least 1,000 of them effective: 6 standard errors.
     np.testing.assert_allclose(record.x.mean(axis=(0, 1)) / SCALES, 0.0, atol=6 / np.sqrt(1000))
     np.testing.assert_allclose(record.x.std(axis=(0, 1)) / SCALES, 1.0, atol=6 / np.sqrt(2 * 1000))
+
+
+def test_trajectories_are_about_as_long_as_the_scale():
+    kernel = sumout.HMC()
+    record, states = run(kernel, gaussian, len(SCALES), draws=200, tune=500)
+    tuned = kernel.tuned(states)
+    assert len(np.unique(tuned["num_leapfrog"])) == 1
+    np.testing.assert_allclose(tuned["num_leapfrog"] * np.mean(tuned["step_size"]), LENGTH, rtol=0.25)
+    assert abs(record.info.acceptance_rate.mean() - 0.9) < 0.06
 
 
 @pytest.mark.parametrize("kernel", [sumout.NUTS(), sumout.HMC(), sumout.HMC(step_size=0.5)], ids=repr)

@@ -13,13 +13,13 @@ if TYPE_CHECKING:  # takes half a second to import
     from sumout.studies.tables import Table
 
 MODELS = ("survey", "gmm", "hmm")
-SCHEMES = ("sghmc-1", "sghmc-10", "mh-hmc", "hmc", "split", "ghmc", "nuts")
+SCHEMES = ("sghmc-1", "sghmc-10", "mh-hmc", "hmc", "split", "ghmc", "sum", "nuts")
 MORE = """\
 MODEL:   survey  60 answers, each behind a coin
          gmm     100 points of two normals
          hmm     16 observations of a chain with three states
 SCHEME:  sghmc-1, sghmc-10, mh-hmc, hmc    those of the paper
-         split, ghmc, nuts                 those of sumout
+         split, ghmc, sum, nuts            those of sumout
 
 Example: only the Markov model, two schemes, into a folder of its own
   sumout studies --model hmm --scheme hmc --scheme nuts --out hmm

@@ -6,20 +6,29 @@
 Where all of z is summed out this is HMC on the marginal p(x|y), the fourth scheme of the paper's section 4. Where z is
 drawn it is the paper's Algorithm 2, there called MH+HMC: exact, but z and x take turns, so that modes separated in x
 given z are crossed slowly.
+
+Once x has unit scale, a trajectory has gone far enough after about a quarter of a period. So its length is known before
+its step size is, and the number of steps follows from both: no tree is built, and all chains take as many steps.
 """
 
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from sumout.errors import OptionError
 from sumout.gradient import Target
+from sumout.kernels.kernel import CHAINS, GRADIENTS_PER_DRAW
 from sumout.kernels.leapfrog import energy_change, leap
 from sumout.kernels.tuned import DIVERGENCE, Info, State, Tuned
 from sumout.program import Data
 from sumout.randomness import normal, split, uniform
+
+LENGTH = 2.5  # of a trajectory, in units of the scale; the jitter takes up to half of it away
+MOST_LEAPS = 256
 
 
 @dataclass(frozen=True)
@@ -28,10 +37,9 @@ class HMC(Tuned):
 
     Attributes:
         step_size: ε in units of the scale; None to tune it, and a scale for each coordinate, during warm-up.
-        num_leapfrog: leapfrog steps in a trajectory.
+        num_leapfrog: leapfrog steps in a trajectory; None for as many as the tuned step size needs.
         jitter: each trajectory's step is drawn from (1 − jitter, 1) times ε, lest it keep returning to its start.
-        target_acceptance: what the tuning of the step size aims at. With a fixed number of steps, larger steps make
-            longer trajectories, which soon overshoot.
+        target_acceptance: what the tuning of the step size aims at.
         dense: learn the correlations of x too, not only a scale for each coordinate.
 
     Example:
@@ -41,22 +49,24 @@ class HMC(Tuned):
     """
 
     name = "hmc"
-    num_leapfrog: int = 10
+    num_leapfrog: int | None = None
     jitter: float = 0.5
     target_acceptance: float = 0.9
     dense: bool = False
 
     def __post_init__(self):
         super().__post_init__()
-        if not isinstance(self.num_leapfrog, Integral) or self.num_leapfrog < 1:
-            raise OptionError(f"HMC: num_leapfrog={self.num_leapfrog!r} must be a whole number of at least 1.")
+        if self.num_leapfrog is not None and (not isinstance(self.num_leapfrog, Integral) or self.num_leapfrog < 1):
+            raise OptionError(
+                f"HMC: num_leapfrog={self.num_leapfrog!r} must be a whole number of at least 1, or None to tune it."
+            )
         if not 0 <= self.jitter < 1:
             raise OptionError(f"HMC: jitter={self.jitter!r} must be at least 0 and below 1.")
 
     @property
     def gradients_per_step(self) -> int:
-        """One for each leapfrog step."""
-        return self.num_leapfrog
+        """One for each leapfrog step; a guess where their number is tuned."""
+        return self.num_leapfrog or GRADIENTS_PER_DRAW
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One move on z, one trajectory."""
@@ -67,9 +77,28 @@ class HMC(Tuned):
         jitter = 1 - self.jitter * uniform(key_jitter, (), state.x.dtype)
         momentum = normal(key_momentum, state.x.shape, state.x.dtype)
         step_size, scale = state.tuning.step_size, state.tuning.scale
-        end = leap(self.target, state.x, momentum, z, data, jitter * step_size, scale, self.num_leapfrog)
+        end = leap(self.target, state.x, momentum, z, data, jitter * step_size, scale, self._leaps(step_size))
         before, after, error = energy_change(self.target, (state.x, momentum), end, z, data)
         acceptance = jnp.exp(jnp.minimum(error, 0.0))
         accepted = uniform(key_accept, (), acceptance.dtype) < acceptance
         info = Info(jnp.where(accepted, after, before), acceptance, step_size, error < -DIVERGENCE)
         return State(jnp.where(accepted, end[0], state.x), z, state.tuning), info
+
+    def tuned(self, states: Any) -> dict[str, Array]:
+        """Also the number of leapfrog steps, where it is tuned."""
+        found = super().tuned(states)
+        if self.num_leapfrog is None:
+            log_steps = jnp.log(states.tuning.step_size)
+            found["num_leapfrog"] = jnp.full(log_steps.shape, _leaps(log_steps.mean()))
+        return found
+
+    def _leaps(self, step_size: Array) -> int | Array:
+        """Leapfrog steps of the next trajectory, of all chains alike: else each would wait for the longest."""
+        if self.num_leapfrog is not None:
+            return self.num_leapfrog
+        return _leaps(jax.lax.pmean(jnp.log(step_size), CHAINS))
+
+
+def _leaps(log_step: Array) -> Array:
+    """How many steps of that size go a trajectory's length."""
+    return jnp.clip(jnp.round(LENGTH / jnp.exp(log_step)), 1, MOST_LEAPS).astype(int)

@@ -17,6 +17,7 @@ from sumout.errors import OptionError
 from sumout.gradient import Target
 from sumout.program import Data, Nuisance
 
+CHAINS = "chains"  # name of the axis over which the chains of a run are laid out side by side
 GRADIENTS_PER_DRAW = 10
 MEMORY = 3.0  # the time in which a draw is forgotten, in units of the scale
 MOST_STEPS = 400

@@ -10,7 +10,14 @@ from sumout.program import Data, Nuisance
 
 
 def leap(
-    target: Target, x: Array, momentum: Array, z: Nuisance, data: Data, step_size: Array, scale: Scale, num: int = 1
+    target: Target,
+    x: Array,
+    momentum: Array,
+    z: Nuisance,
+    data: Data,
+    step_size: Array,
+    scale: Scale,
+    num: int | Array = 1,
 ) -> tuple[Array, Array]:
     """Position and momentum (in units of the scale) after `num` steps at fixed z."""
     gradient = jax.grad(target.log_density)
@@ -21,7 +28,7 @@ def leap(
         momentum = momentum + step_size * stretch_back(scale, gradient(middle, z, data))
         return middle + 0.5 * step_size * stretch(scale, momentum), momentum
 
-    return one(0, (x, momentum)) if num == 1 else jax.lax.fori_loop(0, num, one, (x, momentum))
+    return one(0, (x, momentum)) if isinstance(num, int) and num == 1 else jax.lax.fori_loop(0, num, one, (x, momentum))
 
 
 def energy_change(target: Target, before: tuple[Array, Array], after: tuple[Array, Array], z: Nuisance, data: Data):

@@ -20,7 +20,7 @@ KERNELS: tuple[type[Kernel], ...] = (GHMC, HMC, NUTS, SGHMC, SplitSGHMC, SGLD, P
 def find_kernel(kernel: Any, plan: Plan) -> Kernel:
     """A kernel from what the user gave: an object, a name, or None for the one that suits the plan."""
     if kernel is None:
-        return NUTS() if plan.sums_all else GHMC()
+        return HMC() if plan.sums_all else GHMC()
     if isinstance(kernel, Kernel):
         return kernel
     by_name = {cls.name: cls for cls in KERNELS}

@@ -23,7 +23,7 @@ from jaxtyping import Array
 
 from sumout.adapt.mixing import slowest
 from sumout.gradient import Target
-from sumout.kernels.kernel import Kernel
+from sumout.kernels.kernel import CHAINS, Kernel
 from sumout.program import Data, Nuisance
 from sumout.randomness import fold_in, split
 
@@ -86,7 +86,7 @@ class Loop:
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
         self._begin = jax.jit(jax.vmap(kernel.init))
-        self._advance = jax.jit(jax.vmap(_advance(kernel, CHUNK), in_axes=(0, 0, *(None,) * 6)))
+        self._advance = jax.jit(jax.vmap(_advance(kernel, CHUNK), in_axes=(0, 0, *(None,) * 6), axis_name=CHAINS))
 
     def run(
         self,

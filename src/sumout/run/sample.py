@@ -39,7 +39,7 @@ def sample(
 
     Args:
         program: from `sumout.program` or `sumout.density`.
-        kernel: an object such as `sumout.SGHMC(step_size=0.05)`, its name, or None for the default: NUTS where all z is
+        kernel: an object such as `sumout.SGHMC(step_size=0.05)`, its name, or None for the default: HMC where all z is
             summed out, GHMC with a fresh z for every gradient where some is drawn.
         draws: draws to keep from each chain.
         tune: draws of warm-up before them, not kept.

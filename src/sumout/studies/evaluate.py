@@ -1,14 +1,16 @@
 """The evaluation: every scheme on every study, compiled first and then run one by one with nothing beside it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from sumout.program import Program
 from sumout.studies import two_normals
-from sumout.studies.measure import CHAINS, REFERENCE, Measurement, Outcome, run_once
+from sumout.studies.measure import CHAINS, REFERENCE, Measurement, Outcome
 from sumout.studies.models import STUDIES, Study
 from sumout.studies.schemes import SCHEMES, STEP_SIZES, Scheme
 from sumout.studies.two_normals import Crossings
+from sumout.studies.workers import Workers, workers
 
 SPACING = 1.5  # between the step sizes that are tried
 TRIED = 3  # step sizes on either side of the stored one
@@ -72,23 +74,6 @@ class Evaluation:
         return {scheme.name: self.measurements[study.name, scheme.name] for scheme in self.schemes}
 
 
-@dataclass(frozen=True, eq=False)
-class _Case:
-    """A scheme on a study."""
-
-    study: Study
-    scheme: Scheme
-    program: Program
-    step_size: float
-
-    def run(self, draws: int, tune: int, seed: int) -> Outcome:
-        return run_once(self.study, self.scheme, self.program, self.step_size, draws=draws, tune=tune, seed=seed)
-
-    @property
-    def title(self) -> str:
-        return f"{self.study.name}: {self.scheme.title}"
-
-
 class Evaluator:
     """Runs the evaluation; knows beforehand how many pieces of work there are."""
 
@@ -96,65 +81,62 @@ class Evaluator:
         self.studies = [STUDIES[name] for name in studies]
         self.schemes = [SCHEMES[name] for name in schemes]
         self.budget, self.seed = budget, seed
-        self.mixed = {study.name: study.program() for study in self.studies}
-        self.by_hand = {study.name: study.marginal_density() for study in self.studies}
-        self.two_normals = two_normals.make_program()
+        self.cases = list(product(studies, schemes))
+        # Schemes that treat z alike share what is compiled to start them: they go to the same process.
+        alike = {case: (case[0], SCHEMES[case[1]].method, SCHEMES[case[1]].by_hand) for case in self.cases}
+        order = list(dict.fromkeys(alike.values()))
+        self.worker = {case: order.index(alike[case]) for case in self.cases}
 
     @property
     def num_pieces(self) -> int:
         """How often `report` will be called."""
-        cases = len(self.studies) * len(self.schemes)
         tried = (2 * TRIED + 1) * len(self.studies) if self.budget.searches else 0
-        return tried + cases * (1 + self.budget.runs) + 2 * len(two_normals.SCHEMES)
+        return tried + len(self.cases) * (1 + self.budget.runs) + 2 * len(two_normals.SCHEMES)
 
     def run(self, report: Report) -> Evaluation:
         """Do all of it; `report` is called after each piece of work, with what was done."""
-        searched = {}
-        for study in self.studies if self.budget.searches else ():
-            searched[study.name] = self._search(study, report)
-        step_sizes = {
-            study.name: _best(searched[study.name]) if searched else STEP_SIZES[study.name] for study in self.studies
-        }
-        cases = list(self._cases(step_sizes))
-        self._compile(cases, report)
-        outcomes: dict[tuple[str, str], list[Outcome]] = {}
-        for number in range(self.budget.runs):  # in turns, so that a slow minute does not fall on one scheme alone
-            for case in cases:
-                made = case.run(self.budget.draws, self.budget.tune, self.seed + number)
-                outcomes.setdefault((case.study.name, case.scheme.name), []).append(made)
-                report(f"{case.title}, run {number + 1} of {self.budget.runs}")
-        measurements = {key: Measurement(STUDIES[key[0]], SCHEMES[key[1]], made) for key, made in outcomes.items()}
-        crossings = {}
-        for name, kernel in two_normals.SCHEMES.items():
-            crossings[name] = two_normals.run(self.two_normals, kernel, self.budget.gradients, self.seed)
-            report(f"two normals: {name}")
-        return Evaluation(self.budget, self.schemes, self.mixed, measurements, step_sizes, searched, crossings)
+        budget = self.budget
+        with workers() as pool:
+            searched = self._search(pool, report) if budget.searches else {}
+            step_sizes = {
+                study.name: _best(searched[study.name]) if searched else STEP_SIZES[study.name]
+                for study in self.studies
+            }
+            self._compile(pool, step_sizes, report)
+            outcomes: dict[tuple[str, str], list[Outcome]] = {case: [] for case in self.cases}
+            for number in range(budget.runs):  # in turns, so that a slow minute does not fall on one scheme alone
+                for study, scheme in self.cases:
+                    args = (study, scheme, step_sizes[study], budget.draws, budget.tune, self.seed + number)
+                    outcomes[study, scheme].append(pool.do(self.worker[study, scheme], "sample", *args))
+                    report(f"{study}: {SCHEMES[scheme].title}, run {number + 1} of {budget.runs}")
+            crossings = {}
+            for i, name in enumerate(two_normals.SCHEMES):
+                crossings[name] = pool.do(1 + i, "cross", name, budget.gradients, self.seed)
+                report(f"two normals: {name}")
+        measurements = {case: Measurement(STUDIES[case[0]], SCHEMES[case[1]], made) for case, made in outcomes.items()}
+        programs = {study.name: study.program() for study in self.studies}
+        return Evaluation(budget, self.schemes, programs, measurements, step_sizes, searched, crossings)
 
-    def _cases(self, step_sizes: dict[str, float]) -> Iterator[_Case]:
-        for study in self.studies:
-            for scheme in self.schemes:
-                program = (self.by_hand if scheme.by_hand else self.mixed)[study.name]
-                yield _Case(study, scheme, program, step_sizes[study.name])
+    def _compile(self, pool: Workers, step_sizes: dict[str, float], report: Report) -> None:
+        """All of it side by side, so that nothing is compiled while runs are timed."""
+        work: list[tuple[int, str, tuple]] = [
+            (worker, "compile", (study, scheme, step_sizes[study], self.seed))
+            for (study, scheme), worker in self.worker.items()
+        ]
+        work += [(1 + i, "cross", (name, 0, self.seed)) for i, name in enumerate(two_normals.SCHEMES)]
+        for number in pool.do_all(work):
+            _, what, args = work[number]
+            report(f"compiled {args[0]}: {SCHEMES[args[1]].title}" if what == "compile" else f"compiled {args[0]}")
 
-    def _compile(self, cases: Sequence[_Case], report: Report) -> None:
-        """A draw of each, so that nothing is compiled while runs are timed."""
-        for case in cases:
-            case.run(CHAINS, 1, self.seed)
-            report(f"compiled {case.title}")
-        for name, kernel in two_normals.SCHEMES.items():
-            two_normals.run(self.two_normals, kernel, CHAINS * kernel.gradients_per_step, self.seed)
-            report(f"compiled two normals: {name}")
-
-    def _search(self, study: Study, report: Report) -> dict[float, float]:
-        """Bulk ESS of HMC on the marginal by step size."""
-        found = {}
-        for power in range(-TRIED, TRIED + 1):
-            step_size = float(f"{STEP_SIZES[study.name] * SPACING**power:.3g}")
-            scheme = SCHEMES["hmc"]
-            case = _Case(study, scheme, self.by_hand[study.name], step_size)
-            outcome = case.run(self.budget.draws, self.budget.tune, self.seed)
-            found[step_size] = float(outcome.each_ess[:, 0].min()) * REFERENCE / outcome.num_draws
-            report(f"{study.name}: HMC on the marginal with a step size of {step_size:g}")
+    def _search(self, pool: Workers, report: Report) -> dict[str, dict[float, float]]:
+        """Of each study the bulk ESS of HMC on the marginal by step size."""
+        found: dict[str, dict[float, float]] = {study.name: {} for study in self.studies}
+        for study, power in product(found, range(-TRIED, TRIED + 1)):
+            step_size = float(f"{STEP_SIZES[study] * SPACING**power:.3g}")
+            args = (study, "hmc", step_size, self.budget.draws, self.budget.tune, self.seed)
+            outcome = pool.do(power, "sample", *args)
+            found[study][step_size] = float(outcome.each_ess[:, 0].min()) * REFERENCE / outcome.num_draws
+            report(f"{study}: HMC on the marginal with a step size of {step_size:g}")
         return found
 
 

@@ -97,6 +97,11 @@ _ALL = (
         lambda _: GHMC(), "draw", is_ours=True,
     ),
     Scheme(
+        "sum", "automatic sum + HMC",
+        "z summed out by sumout, HMC on what is left; tuned. The default.",
+        lambda _: HMC(), is_ours=True,
+    ),
+    Scheme(
         "nuts", "automatic sum + NUTS",
         "z summed out by sumout, NUTS on what is left; tuned.",
         lambda _: NUTS(), is_ours=True,
