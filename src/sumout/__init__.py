@@ -18,6 +18,7 @@ from sumout.marginals import marginals
 from sumout.maximize import maximize
 from sumout.pages.report import report
 from sumout.reading.structure import Structure, read
+from sumout.run.load import load
 from sumout.run.sample import sample
 from sumout.supports import count, finite, implicit
 
@@ -38,6 +39,7 @@ __all__ = [
     "finite",
     "gradient_estimator",
     "implicit",
+    "load",
     "marginals",
     "maximize",
     "program",

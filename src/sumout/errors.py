@@ -17,6 +17,10 @@ class FileError(SumoutError, ValueError):
     """A file is missing, damaged, in the way or not what it should be; the message names it."""
 
 
+class StoreError(FileError):
+    """A folder that a run is stored in is damaged, in use, full, or holds another run; the message names the file."""
+
+
 class StartError(ModelError):
     """No starting point with a finite log density was found."""
 

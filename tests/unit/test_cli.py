@@ -404,8 +404,8 @@ def test_a_result_comes_back_from_its_file(example, tmp_path):
 
 
 def test_report_needs_a_result(tmp_path, capsys):
-    assert "is not a file" in refuses(capsys, 2, "report", tmp_path)
-    assert "is not a file" in refuses(capsys, 2, "report", tmp_path / "no.nc")
+    assert "holds no run" in refuses(capsys, 2, "report", tmp_path)
+    assert "is not there" in refuses(capsys, 2, "report", tmp_path / "no.nc")
     path = write(tmp_path, "r.nc", "no result")
     assert "r.nc cannot be read as netCDF" in refuses(capsys, 2, "report", path)
     assert "name it with --model" in refuses(capsys, 2, "report", path, "--data", "d.csv")
@@ -490,3 +490,14 @@ def test_the_plan_in_one_line():
     plan = make_plan(sumout.read(program), {"z0": "gibbs"})
     words = one_line(plan, sumout.GHMC())
     assert words == "many: z0 drawn by Gibbs; z1, z2, z3, z4 and 1 more summed out; kernel GHMC."
+
+
+def test_a_stored_run(example, tmp_path, monkeypatch, capsys):
+    folder, _, result = example
+    monkeypatch.chdir(folder)
+    typed = ["run", "model.py:mixture", "--data", "data.csv", "--store", str(tmp_path / "kept"), *SHORT]
+    assert main([*typed, "--out", str(tmp_path / "run.nc")]) == 0
+    np.testing.assert_array_equal(sumout.load(tmp_path / "kept").posterior["mu"], result.posterior["mu"])
+    assert main(["report", str(tmp_path / "kept"), "--out", str(tmp_path / "run.html")]) == 0
+    assert "<h1>" in (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "Page:" in capsys.readouterr().out

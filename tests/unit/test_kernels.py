@@ -87,9 +87,9 @@ def test_the_users_values_are_respected(kernel):
 def test_more_steps_where_chains_mix_slowly():
     kernel = sumout.GHMC()
     states = type("States", (), {"tuning": type("Tuning", (), {"step_size": np.array([0.5, 0.5])})})
-    assert kernel.steps_when_tuned(states, efficiency=1.0) == 6  # a time of 3 in steps of 0.5
-    assert kernel.steps_when_tuned(states, efficiency=0.1) == 50
-    assert kernel.steps_when_tuned(states, efficiency=1e-6) == 400
+    assert kernel.steps_when_tuned(states, efficiency=lambda: 1.0) == 6  # a time of 3 in steps of 0.5
+    assert kernel.steps_when_tuned(states, efficiency=lambda: 0.1) == 50
+    assert kernel.steps_when_tuned(states, efficiency=lambda: 1e-6) == 400
 
 
 def test_one_colour_a_step_where_a_sweep_costs_more_than_a_gradient():

@@ -8,7 +8,7 @@ import pytest
 import sumout
 from sumout.gradient import Target
 from sumout.nuisance.sweep import STAY
-from sumout.run.loop import Loop
+from sumout.run.loop import Loop, Memory
 
 
 def recover(key, x, z, data):
@@ -19,8 +19,10 @@ def recover(key, x, z, data):
 def run(kernel, recover, chunk):
     target = Target(lambda x, z, data: -0.5 * x @ x, recover=recover)
     x, z = jnp.ones((2, 2)), {"z": jnp.full(2, -1.0)}
-    done = Loop(kernel.bind(target)).run(jax.random.key(0), x, z, {}, draws=9, tune=4, steps=3, chunk=chunk)
-    return done.record, done.states
+    loop, keep, key = Loop(kernel.bind(target)), Memory(4), jax.random.key(0)
+    place = loop.start(key, x, z, 3)
+    loop.run(key, place, {}, draws=9, tune=4, steps=3, chunk=chunk, keep=keep)
+    return keep.record(), place.states
 
 
 @pytest.mark.parametrize("kernel", [sumout.GHMC(), sumout.SplitSGHMC()], ids=repr)

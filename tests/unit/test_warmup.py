@@ -13,7 +13,7 @@ from sumout.adapt.warmup import LEAST_WINDOW, Tuning
 from sumout.gradient import Target
 from sumout.kernels.hmc import LENGTH
 from sumout.nuisance.sweep import STAY
-from sumout.run.loop import Loop
+from sumout.run.loop import Loop, Memory
 
 SCALES = np.logspace(-2, 2, 6)
 
@@ -22,8 +22,10 @@ def run(kernel, log_density, num_x, **options):
     """Draws from a density of x alone."""
     target = Target(lambda x, z, data: log_density(x), STAY)
     x = jax.random.uniform(jax.random.key(3), (4, num_x), minval=-2, maxval=2)
-    done = Loop(kernel.bind(target)).run(jax.random.key(0), x, {}, {}, steps=1, **options)
-    return done.record, done.states
+    loop, keep, key = Loop(kernel.bind(target)), Memory(options["tune"]), jax.random.key(0)
+    place = loop.start(key, x, {}, 1)
+    loop.run(key, place, {}, steps=1, keep=keep, **options)
+    return keep.record(), place.states
 
 
 def gaussian(x):

@@ -50,7 +50,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernel",
         metavar="NAME",
-        help="ghmc, hmc, nuts, sghmc, split_sghmc, sgld, psgld or sgnht; by default nuts where all discrete variables "
+        help="ghmc, hmc, nuts, sghmc, split_sghmc, sgld, psgld or sgnht; by default hmc where all discrete variables "
         "are summed out, ghmc where not",
     )
     parser.add_argument(

@@ -29,7 +29,9 @@ def add(subparsers: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("result", type=Path, metavar="RUN", help="the file with the draws, such as run.nc")
+    parser.add_argument(
+        "result", type=Path, metavar="RUN", help="the file with the draws, such as run.nc, or the folder of --store"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="the page; by default beside RUN, ending in .html")
     parser.add_argument("--force", action="store_true", help="replace a page that is there already")
     parser.add_argument(
@@ -45,16 +47,17 @@ def run(options: argparse.Namespace) -> int:
 
     if options.model is None and (options.data or options.set):
         raise OptionError("--data and --set belong to a model; name it with --model model.py:name.")
-    if not options.result.is_file():
-        raise FileError(f"{options.result} is not a file; expected what `sumout run` wrote, such as run.nc.")
+    if not options.result.exists():
+        raise FileError(f"{options.result} is not there; expected what `sumout run` wrote, such as run.nc.")
     out = options.out or options.result.with_suffix(".html")
     model = [] if options.model is None else [split_reference(options.model)[0]]
     check_output(out, force=options.force, inputs=[options.result, *model, *options.data])
 
     from sumout.pages.report import report
     from sumout.run.files import open_result
+    from sumout.run.load import load
 
-    result = open_result(options.result)
+    result = load(options.result) if options.result.is_dir() else open_result(options.result)
     if options.model is None:
         report(result, out)
     else:

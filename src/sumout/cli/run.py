@@ -33,6 +33,12 @@ def add(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="where to write the draws (netCDF); by default NAME.nc"
     )
+    parser.add_argument(
+        "--store",
+        type=Path,
+        metavar="FOLDER",
+        help="write draws there as they are made; the same command goes on with it",
+    )
     parser.add_argument("--report", type=Path, metavar="FILE", help="also write a page of HTML; needs sumout[plots]")
     parser.add_argument("--force", action="store_true", help="replace files that are there already")
     parser.add_argument("--draws", type=whole(1), default=1000, metavar="N", help="draws of each chain (1000)")
@@ -78,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
             print(one_line(plan, kernel), flush=True)
         result = sample(
             program, kernel, draws=options.draws, tune=options.tune, steps=options.steps, chains=options.chains,
-            seed=options.seed, plan=wishes, progress=False if options.quiet else None,
+            seed=options.seed, plan=wishes, progress=False if options.quiet else None, store=options.store,
         )  # fmt: skip
         try:
             save_result(result, out)

@@ -7,6 +7,7 @@ over draws.
 To add one: a file here, a row in `names.py`, a row in the tests' tables of kernels.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -57,17 +58,17 @@ class Kernel:
         """The part of the time in which a draw is forgotten that one step takes; None where every step is a draw."""
         del step_size
 
-    def steps_when_tuned(self, states: Any, efficiency: float) -> int:
+    def steps_when_tuned(self, states: Any, efficiency: Callable[[], float]) -> int:
         """How many steps make a draw after the warm-up, when the user leaves it open: so many that it is forgotten.
 
         Args:
             states: of all chains.
-            efficiency: effective draws for each draw in the second half of the warm-up.
+            efficiency: works out the effective draws for each draw in the second half of the warm-up.
         """
         time = self.time_per_step(float(np.exp(np.mean(np.log(states.tuning.step_size)))))
         if time is None:
             return self.steps_untuned
-        measured = self.steps_untuned * WORTH_OF_A_DRAW / max(efficiency, 1e-9)
+        measured = self.steps_untuned * WORTH_OF_A_DRAW / max(efficiency(), 1e-9)
         return int(np.clip(np.ceil(max(1 / float(time), measured)), 1, MOST_STEPS))
 
     def tuned(self, states: Any) -> dict[str, Array]:

@@ -24,8 +24,8 @@ from jaxtyping import Array
 from sumout.adapt.mixing import slowest
 from sumout.gradient import Target
 from sumout.kernels.kernel import CHAINS, Kernel
-from sumout.program import Data, Nuisance
-from sumout.randomness import fold_in, split
+from sumout.program import Data, Nuisance, Program
+from sumout.randomness import fold_in, new_key, split
 
 CHUNK = 100  # draws that the compiled function has room for
 LONGEST = 1.0  # seconds that a chunk should take at most
@@ -51,6 +51,28 @@ class Record:
     info: Any
 
 
+@dataclass
+class Place:
+    """Where a run stands: with the program and the options, all that the draws to come depend on.
+
+    Attributes:
+        states: of all chains.
+        done: draws so far, warm-up included.
+        t: steps of the kernel so far.
+        steps: of the kernel for each draw, at present.
+        warm: x and its log density at the draws of the warm-up, `(chain, draw, column)`, where the number of steps will
+            depend on them; in pieces.
+        seconds: that the draws after the warm-up took.
+    """
+
+    states: Any
+    done: int
+    t: int
+    steps: int
+    warm: list[np.ndarray]
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a run is: draws done (warm-up included) and the latest chunk of records."""
@@ -61,23 +83,7 @@ class Progress:
     latest: Record
 
 
-@dataclass(frozen=True)
-class Run:
-    """Draws after warm-up.
-
-    Attributes:
-        record: the draws.
-        states: the last states.
-        steps: how many steps of the kernel made a draw.
-        seconds: that the draws took.
-        is_complete: whether there are as many as were asked for.
-    """
-
-    record: Record
-    states: Any
-    steps: int
-    seconds: float
-    is_complete: bool
+Keep = Callable[[Place, Record], None]
 
 
 class Loop:
@@ -88,71 +94,105 @@ class Loop:
         self._begin = jax.jit(jax.vmap(kernel.init))
         self._advance = jax.jit(jax.vmap(_advance(kernel, CHUNK), in_axes=(0, 0, *(None,) * 6), axis_name=CHAINS))
 
+    def start(self, key: Array, x: Array, z: Nuisance, steps: int | None = None) -> Place:
+        """Where a run of all chains begins.
+
+        Args:
+            key: all randomness of the run.
+            x: starts, `(chains, num_x)`.
+            z: starts, each array with a leading axis of chains.
+            steps: kernel steps for each draw; None leaves it to the kernel.
+        """
+        states = self._begin(jax.vmap(fold_in, in_axes=(0, None))(_keys(key, len(x)), BEGINNING), x, z)
+        return Place(states, 0, 0, steps or self.kernel.steps_untuned, [], 0.0)
+
+    def shapes(self, program: Program, num_chains: int) -> Any:
+        """Shapes and types of the states of so many chains."""
+        arguments = (jax.eval_shape(new_key, 0), *program.abstract_arguments()[:2])
+        chains = jax.tree.map(lambda a: jax.ShapeDtypeStruct((num_chains, *a.shape), a.dtype), arguments)
+        return jax.eval_shape(self._begin, *chains)
+
     def run(
         self,
         key: Array,
-        x: Array,
-        z: Nuisance,
+        place: Place,
         data: Data,
         *,
         draws: int,
         tune: int,
         steps: int | None = None,
         chunk: int = CHUNK,
+        keep: Keep,
         report: Callable[[Progress], None] = lambda progress: None,
         is_asked_to_stop: Callable[[], bool] = lambda: False,
-    ) -> Run:
-        """Run all chains from their starts.
+    ) -> None:
+        """Move a run on from where it stands; `place` tells afterwards how far it has come.
 
         Args:
             key: all randomness of the run.
-            x: starts, `(chains, num_x)`.
-            z: starts, each array with a leading axis of chains.
+            place: where it stands; changed as it moves on.
             data: the program's data.
-            draws: draws to keep.
-            tune: draws of warm-up before them.
+            draws: draws to make after the warm-up, those already made included.
+            tune: draws of warm-up.
             steps: kernel steps for each draw; None leaves it to the kernel, once it is tuned.
             chunk: draws between two reports, at most CHUNK; fewer where they take long.
+            keep: given every chunk of records, and the place after it.
             report: called after every chunk.
             is_asked_to_stop: asked after every chunk.
-
-        Raises:
-            KeyboardInterrupt: asked to stop before the first draw.
         """
-        keys = jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(x.shape[0]))
-        states = self._begin(jax.vmap(fold_in, in_axes=(0, None))(keys, BEGINNING), x, z)
-        kept: list[Record] = []
-        warm: list[np.ndarray] = []
-        done, total = 0, tune + draws
-        num_steps = steps or self.kernel.steps_untuned
-        length = tune * num_steps
-        t = 0
-        states, _ = self._advance(keys, states, data, 0, 0, 0, num_steps, length)  # compiles, before the clock starts
-        begun = last = perf_counter()
+        keys = _keys(key, len(jax.tree.leaves(place.states)[0]))
+        total = tune + draws
+        length = tune * (steps or self.kernel.steps_untuned)
+        # Compiles, before the clock starts.
+        place.states, _ = self._advance(keys, place.states, data, 0, 0, 0, place.steps, length)
+        last = perf_counter()
         pace = 1  # draws that should not take too long
-        while done < total and not is_asked_to_stop():
-            if done == tune:
-                pace *= num_steps
-                num_steps = steps or self.kernel.steps_when_tuned(states, _efficiency(warm))
-                pace = max(1, pace // num_steps)
-                begun = last = perf_counter()
-            count = min(pace, chunk, CHUNK, (tune if done < tune else total) - done)
-            states, records = self._advance(keys, states, data, done, count, t, num_steps, length)
-            records = jax.tree.map(lambda a, count=count: np.asarray(a)[:, :count], records)
-            if done >= tune:
-                kept.append(records)
-            elif steps is None:
-                warm.append(np.concatenate([records.x, records.info.log_density[..., None]], axis=-1))
-            done += count
-            t += count * num_steps
-            report(Progress(done, total, tune, records))
+        while place.done < total and not is_asked_to_stop():
+            is_warming_up = place.done < tune
+            if place.done == tune and steps is None:
+                before = place.steps
+                place.steps = self.kernel.steps_when_tuned(place.states, partial(_efficiency, place.warm))
+                pace = max(1, pace * before // place.steps)
+                place.warm = []
+            count = min(pace, chunk, CHUNK, (tune if is_warming_up else total) - place.done)
+            place.states, made = self._advance(
+                keys, place.states, data, place.done, count, place.t, place.steps, length
+            )
+            records = jax.tree.map(lambda a, count=count: np.asarray(a)[:, :count], made)
+            if is_warming_up and steps is None:
+                place.warm.append(np.concatenate([records.x, records.info.log_density[..., None]], axis=-1))
+            place.done += count
+            place.t += count * place.steps
             now = perf_counter()
+            place.seconds += 0.0 if is_warming_up else now - last
             pace = max(1, min(4 * count, round(count * LONGEST / (now - last))))
-            last = now
-        if not kept:
-            raise KeyboardInterrupt("asked to stop during warm-up: there is no draw yet.")
-        record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept)
-        return Run(record, states, num_steps, perf_counter() - begun, done == total)
+            keep(place, records)
+            report(Progress(place.done, total, tune, records))
+            last = perf_counter()
+
+
+class Memory:
+    """Keeps the records of the draws after the warm-up."""
+
+    def __init__(self, tune: int):
+        self.tune = tune
+        self._parts: list[Record] = []
+
+    def __call__(self, place: Place, records: Record) -> None:
+        """Keep them, unless they are of the warm-up."""
+        if place.done > self.tune:
+            self._parts.append(records)
+
+    def record(self) -> Record | None:
+        """All of them; None if there are none."""
+        if not self._parts:
+            return None
+        return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *self._parts)
+
+
+def _keys(key: Array, num_chains: int) -> Array:
+    """The key of each chain."""
+    return jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
 
 
 def _efficiency(warm: list[np.ndarray]) -> float:

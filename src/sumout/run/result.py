@@ -1,6 +1,7 @@
-"""From the collected draws to an `xarray.DataTree` in ArviZ's schema."""
+"""From records of draws to an `xarray.DataTree` in ArviZ's schema."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,82 +15,122 @@ if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 STAT_NAMES = {"log_density": "lp"}
-BATCH = 64  # draws looked at together
+BLOCK = 256  # draws that the compiled function takes
+
+Groups = dict[str, dict[str, np.ndarray]]
 
 
 class EachDraw:
-    """A function `(x, z, data)`, compiled to be computed at every draw of a run."""
+    """A function `(x, z, data)`, compiled once to be computed at every draw of a run.
+
+    The draws are taken one by one, so that what comes out at a draw does not depend on which others it stands among,
+    not even in the last place.
+    """
 
     def __init__(self, fn: Callable[[Array, Nuisance, Data], Any]):
-        self._run = jax.jit(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat, batch_size=BATCH))
+        self._run = jax.jit(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat))
 
     def __call__(self, x: Any, z: Any, data: Data) -> Any:
         """Arrays have axes (chain, draw) in front, given and returned."""
         chains, draws = x.shape[:2]
         flat = jax.tree.map(lambda a: np.reshape(a, (chains * draws, *a.shape[2:])), (x, z))
-        return jax.tree.map(lambda a: np.asarray(a).reshape(chains, draws, *a.shape[1:]), self._run(flat, data))
+        made = []
+        for start in range(0, chains * draws, BLOCK):
+            block = jax.tree.map(lambda a, start=start: _filled(a[start : start + BLOCK]), flat)
+            made.append(jax.tree.map(np.asarray, self._run(block, data)))
+        whole = jax.tree.map(lambda *parts: np.concatenate(parts)[: chains * draws], *made)
+        return jax.tree.map(lambda a: a.reshape(chains, draws, *a.shape[1:]), whole)
 
 
-def build_result(
-    program: Program,
-    record: Record,
-    tuned: Mapping[str, Array],
-    constrain: EachDraw,
-    likelihood: EachDraw | str,
-    attrs: Mapping[str, Any],
-) -> "xr.DataTree":
-    """Name, shape and label the draws: x and deterministics as the user knows them, z in its support values.
+def _filled(rows: np.ndarray) -> np.ndarray:
+    """A whole block: the first row stands in for those that are missing."""
+    missing = BLOCK - len(rows)
+    return np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]) if missing else rows
 
-    Args:
+
+@dataclass(frozen=True, eq=False)
+class Naming:
+    """Names for the draws of a program: x and deterministics as the user knows them, z in its support values.
+
+    Attributes:
         program: whose draws they are.
-        record: the draws.
-        tuned: what the warm-up has learnt, for each chain.
         constrain: names x and the deterministics.
         likelihood: of every datum, or in words why there is none.
-        attrs: what to note of the run.
     """
-    from arviz_base import from_dict  # takes half a second to import
 
-    posterior = constrain(record.x, record.z, program.data)
-    posterior.update({name: np.asarray(value) for name, value in record.z.items()})
-    stats = {STAT_NAMES.get(name, name): np.asarray(value) for name, value in vars(record.info).items()}
-    groups: dict[str, Any] = {
-        "posterior": posterior,
-        "unconstrained_posterior": _by_name(program, record.x),
-        "unconstrained_gradient": _by_name(program, record.gradient),
-        "sample_stats": stats,
-    }
-    if isinstance(likelihood, EachDraw):
-        groups["log_likelihood"] = likelihood(record.x, record.z, program.data)
-    else:
-        attrs = {**attrs, "log_likelihood": f"left out: {likelihood}"}
-    if program.observed:
-        groups["observed_data"] = dict(program.observed)
-    dims = {name: list(dims) for name, dims in program.dims.items()}
-    tree = from_dict(groups, dims=dims)
+    program: Program
+    constrain: EachDraw
+    likelihood: EachDraw | str
+
+    def groups(self, record: Record) -> Groups:
+        """All arrays, by group and name, with axes (chain, draw) in front."""
+        data = self.program.data
+        posterior = self.constrain(record.x, record.z, data)
+        posterior.update({name: np.asarray(value) for name, value in record.z.items()})
+        groups: dict[str, Any] = {
+            "posterior": posterior,
+            "unconstrained_posterior": self._by_name(record.x),
+            "unconstrained_gradient": self._by_name(record.gradient),
+            "sample_stats": {STAT_NAMES.get(name, name): np.asarray(v) for name, v in vars(record.info).items()},
+        }
+        if isinstance(self.likelihood, EachDraw):
+            groups["log_likelihood"] = self.likelihood(record.x, record.z, data)
+        return groups
+
+    def about(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """What is to be noted of the run: `attrs`, and what the program and the naming know."""
+        left_out = {"log_likelihood": f"left out: {self.likelihood}"} if isinstance(self.likelihood, str) else {}
+        return {**attrs, **left_out, "discrete": list(self.program.z)}
+
+    @property
+    def dims(self) -> dict[str, list[str]]:
+        """Names of dimensions, by variable."""
+        return {name: list(dims) for name, dims in self.program.dims.items()}
+
+    @property
+    def coordinates(self) -> list[str]:
+        """Names of the coordinates of x on the real line."""
+        return [
+            name if not site.unconstrained_shape else f"{name}[{', '.join(map(str, index))}]"
+            for name, site in self.program.x.items()
+            for index in np.ndindex(site.unconstrained_shape)
+        ]
+
+    def _by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        named, start = {}, 0
+        for name, site in self.program.x.items():
+            named[name] = x[..., start : start + site.size].reshape(*x.shape[:2], *site.unconstrained_shape)
+            start += site.size
+        return named
+
+
+def build_tree(
+    groups: Groups,
+    tuned: Mapping[str, Any],
+    observed: Mapping[str, Any],
+    *,
+    dims: Mapping[str, list[str]],
+    coordinates: list[str],
+    about: Mapping[str, Any],
+) -> "xr.DataTree":
+    """A tree of the draws.
+
+    Args:
+        groups: arrays of all draws, by group and name.
+        tuned: what the warm-up has learnt: one number for each chain, or one for each chain and coordinate.
+        observed: the data.
+        dims: names of dimensions, by variable.
+        coordinates: names of the coordinates of x on the real line.
+        about: what to note of the run.
+    """
+    import xarray as xr  # takes half a second to import
+    from arviz_base import from_dict
+
+    whole: dict[str, Any] = {**groups, "observed_data": dict(observed)} if observed else dict(groups)
+    tree = from_dict(whole, dims=dict(dims))
     if tuned:
-        tree["tuned"] = _tuned(program, tuned)
-    tree["posterior"].attrs.update(attrs, discrete=list(program.z))
+        axes = ("chain", "coordinate", "other_coordinate")
+        arrays = {name: (axes[: np.ndim(value)], np.asarray(value)) for name, value in tuned.items()}
+        tree["tuned"] = xr.DataTree(xr.Dataset(arrays, coords={"coordinate": coordinates}))
+    tree["posterior"].attrs.update(about)
     return tree
-
-
-def _tuned(program: Program, tuned: Mapping[str, Array]) -> "xr.DataTree":
-    """One number for each chain, or one for each chain and coordinate of x on the real line."""
-    import xarray as xr
-
-    names = [
-        name if not site.unconstrained_shape else f"{name}[{', '.join(map(str, index))}]"
-        for name, site in program.x.items()
-        for index in np.ndindex(site.unconstrained_shape)
-    ]
-    dims = ("chain", "coordinate", "other_coordinate")
-    arrays = {name: (dims[: np.ndim(value)], np.asarray(value)) for name, value in tuned.items()}
-    return xr.DataTree(xr.Dataset(arrays, coords={"coordinate": names}))
-
-
-def _by_name(program: Program, x: np.ndarray) -> dict[str, np.ndarray]:
-    named, start = {}, 0
-    for name, site in program.x.items():
-        named[name] = x[..., start : start + site.size].reshape(*x.shape[:2], *site.unconstrained_shape)
-        start += site.size
-    return named

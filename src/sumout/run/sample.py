@@ -1,7 +1,9 @@
 """`sumout.sample`: the whole walk from a program to its posterior."""
 
 import json
+import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +13,14 @@ from sumout.errors import OptionError
 from sumout.kernels.kernel import Kernel
 from sumout.program import Program
 from sumout.randomness import new_key, split
+from sumout.run.identity import identify
 from sumout.run.interrupt import stoppable
-from sumout.run.loop import CHUNK
+from sumout.run.load import load
+from sumout.run.loop import CHUNK, Memory
 from sumout.run.progress import progress_bar
-from sumout.run.result import build_result
+from sumout.run.result import build_tree
 from sumout.run.setup import set_up
+from sumout.run.store import Store, open_store
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
@@ -33,6 +38,7 @@ def sample(
     progress: bool | None = None,
     plan: Mapping[str, str] | None = None,
     log_likelihood: bool = True,
+    store: str | os.PathLike[str] | None = None,
     chunk: int = CHUNK,
 ) -> "xr.DataTree":
     """Draw from the posterior of x and z.
@@ -51,6 +57,9 @@ def sample(
             a certain way: "joint", "gibbs", "metropolis" or "prior". By default sums are taken where they are cheap;
             `sumout.explain` says which.
         log_likelihood: add the group `log_likelihood`.
+        store: a folder to write the draws to as they are made. If the run that is asked for is there already, finished
+            or not, it is gone on with, and the draws are those that it would have made undisturbed; `draws` may be
+            larger than before. The result then stays on the disk until it is looked at; `sumout.load` reads it again.
         chunk: draws computed between two looks at the progress, at most 100, fewer where they take long; does not
             change the draws.
 
@@ -80,24 +89,39 @@ def sample(
     )
     ready = set_up(program, kernel, plan)
     key_start, key_guard, key_run = split(new_key(seed), 3)
-    with stoppable() as is_asked_to_stop, progress_bar(progress, chains) as report:
-        x, z = ready.starts.find(key_start, chains)
-        ready.guard(key_guard, x[0], jax.tree.map(lambda a: a[0], z))
-        run = ready.loop.run(
-            key_run, x, z, program.data, draws=draws, tune=tune, steps=steps, chunk=chunk, report=report,
-            is_asked_to_stop=is_asked_to_stop,
-        )  # fmt: skip
-    likelihood = ready.likelihood if log_likelihood else "not asked for"
-    attrs = {
-        "kernel": repr(ready.kernel),
-        "seed": seed,
-        "tune": tune,
-        "steps": run.steps,
-        "plan": json.dumps(dict(plan or {})),
-        "sampling_time": run.seconds,
-        "complete": run.is_complete,
-    }
-    return build_result(program, run.record, ready.kernel.tuned(run.states), ready.constrain, likelihood, attrs)
+    naming = ready.naming(log_likelihood)
+    options = {"kernel": repr(ready.kernel), "seed": seed, "tune": tune, "plan": json.dumps(dict(plan or {}))}
+    if store is None:
+        keeper = nullcontext(Memory(tune))
+    else:
+        identity = identify(program, options | {"chains": chains, "steps": steps, "log_likelihood": log_likelihood})
+        keeper = open_store(store, identity, ready.kernel, naming, options, draws)
+    with keeper as keep:
+        with stoppable() as is_asked_to_stop, progress_bar(progress, chains) as report:
+            place = keep.place(ready.loop.shapes(program, chains)) if isinstance(keep, Store) else None
+            if place is None:
+                x, z = ready.starts.find(key_start, chains)
+                ready.guard(key_guard, x[0], jax.tree.map(lambda a: a[0], z))
+                place = ready.loop.start(key_run, x, z, steps)
+            ready.loop.run(
+                key_run, place, program.data, draws=draws, tune=tune, steps=steps, chunk=chunk, keep=keep,
+                report=report, is_asked_to_stop=is_asked_to_stop,
+            )  # fmt: skip
+        if isinstance(keep, Store):
+            keep.close(place)
+            if place.done <= tune:
+                raise KeyboardInterrupt("asked to stop during warm-up; the same call will go on from there.")
+            return load(keep.folder).isel(draw=slice(draws))
+    record = keep.record()
+    if record is None:
+        raise KeyboardInterrupt("asked to stop during warm-up: there is no draw yet.")
+    about = naming.about(
+        {**options, "steps": place.steps, "sampling_time": place.seconds, "complete": place.done == tune + draws}
+    )
+    return build_tree(
+        naming.groups(record), ready.kernel.tuned(place.states), program.observed,
+        dims=naming.dims, coordinates=naming.coordinates, about=about,
+    )  # fmt: skip
 
 
 def _check_options(program: Any, **numbers: Any) -> None:

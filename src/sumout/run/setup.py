@@ -15,7 +15,7 @@ from sumout.program import Nuisance, Program
 from sumout.randomness import split, uniform
 from sumout.reading.structure import QUICK_COMPILE, guard
 from sumout.run.loop import Loop
-from sumout.run.result import EachDraw
+from sumout.run.result import EachDraw, Naming
 from sumout.run.start import Starts, draw_z
 
 GUARD_FLIPS = 4
@@ -34,15 +34,15 @@ class Setup:
         self.loop = Loop(kernel.bind(target))
         self.constrain = self.program.remember("constrain", lambda: EachDraw(self.program.constrain))
 
-    @property
-    def likelihood(self) -> EachDraw | str:
-        """Of every datum, or in words why there is none."""
+    def naming(self, log_likelihood: bool) -> Naming:
+        """For the draws, with the likelihood of every datum if that is wanted."""
 
         def build() -> EachDraw | str:
             built = build_likelihood(self.plan)
             return built if isinstance(built, str) else EachDraw(built)
 
-        return self._kept("likelihood", build)
+        likelihood = self._kept("likelihood", build) if log_likelihood else "not asked for"
+        return Naming(self.program, self.constrain, likelihood)
 
     def guard(self, key: jax.Array, x: jax.Array, z: Nuisance) -> None:
         """Check the reading at a point, the first time the program is run."""

@@ -1,0 +1,205 @@
+"""A run in a folder: its draws are written as they are made, and it can be gone on with.
+
+    run/run.json                      what the run is: its identity, options and names
+    run/part-000000-….npz             draws, and where the run stood after them; here also the data, for the result
+    run/part-000001-….npz             …
+
+A part holds what was drawn since the part before, named and shaped as in the result, and the place after it. A run that
+ends in any way, at any instant, is gone on with from the last part; as random numbers come by counter, the draws are
+those it would have made. Parts are written about every second at first, later when the run has become longer by a
+hundredth, so that there are never very many.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import jax
+import numpy as np
+
+from sumout.errors import OptionError, StoreError
+from sumout.kernels.kernel import Kernel
+from sumout.run.identity import differences
+from sumout.run.loop import Place, Record
+from sumout.run.parts import UNFINISHED, damaged, is_sound, list_parts, read_part, write_part, write_whole
+from sumout.run.result import Naming
+
+FORMAT = 1
+ABOUT = "run.json"
+OFTEN = 1.0  # seconds between parts
+GROWTH = 0.01  # parts are this much of all the time, once that is longer
+MOST_BYTES = 2**24  # that wait to be written
+# In a part beside the draws.
+STATE, WARM, PLACE, SECONDS, TUNED, OBSERVED = "state", "warm", "place", "seconds", "tuned", "observed_data"
+
+
+class Store:
+    """The folder of a run that is being made; made by `open_store`."""
+
+    def __init__(self, folder: Path, kernel: Kernel, naming: Naming, tune: int):
+        self.folder, self.tune = folder, tune
+        self._kernel, self._naming = kernel, naming
+        self._waiting: list[Record] = []
+        self._warm: list[np.ndarray] = []
+        self._begun = self._last = perf_counter()
+        self._number = 0
+
+    def place(self, like: Any) -> Place | None:
+        """Where the run stands; None where nothing is there yet.
+
+        Args:
+            like: states of all chains, or shapes and types of them.
+        """
+        parts = check_parts(self.folder)
+        if not parts:
+            return None
+        self._number = len(parts)
+        last = read_part(parts[-1])
+        leaves, form = jax.tree.flatten(like)
+        states = jax.tree.unflatten(form, [last[f"{STATE}/{i}"] for i in range(len(leaves))])
+        done, t, steps, _ = (int(number) for number in last[PLACE])
+        warm: list[np.ndarray] = []
+        if done <= self.tune:
+            warm = [content[WARM] for content in map(read_part, parts) if WARM in content]
+        return Place(states, done, t, steps, warm, float(last[SECONDS]))
+
+    def __call__(self, place: Place, records: Record) -> None:
+        """Keep a chunk; write it, with those before it, when it is time."""
+        if place.done > self.tune:
+            self._waiting.append(records)
+        elif place.warm:
+            self._warm.append(place.warm[-1])
+        now = perf_counter()
+        is_time = now - self._last > max(OFTEN, GROWTH * (now - self._begun))
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves((self._waiting, self._warm)))
+        if is_time or size > MOST_BYTES or place.done == self.tune:
+            self.write(place)
+
+    def write(self, place: Place) -> None:
+        """Write what has not been written."""
+        arrays: dict[str, Any] = {}
+        if self._waiting:
+            record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *self._waiting)
+            for group, named in self._naming.groups(record).items():
+                arrays.update({f"{group}/{name}": value for name, value in named.items()})
+            tuned = self._kernel.tuned(place.states)
+            arrays.update({f"{TUNED}/{name}": np.asarray(value) for name, value in tuned.items()})
+        elif self._warm:
+            arrays[WARM] = np.concatenate(self._warm, axis=1)
+        for i, leaf in enumerate(jax.tree.leaves(place.states)):
+            arrays[f"{STATE}/{i}"] = np.asarray(leaf)
+        drawn = sum(records.x.shape[1] for records in self._waiting)
+        arrays[PLACE] = np.array([place.done, place.t, place.steps, drawn])
+        arrays[SECONDS] = np.array(place.seconds)
+        if self._number == 0:
+            observed = self._naming.program.observed
+            arrays.update({f"{OBSERVED}/{name}": np.asarray(value) for name, value in observed.items()})
+        write_part(self.folder, self._number, arrays)
+        self._number += 1
+        self._waiting, self._warm = [], []
+        self._last = perf_counter()
+
+    def close(self, place: Place) -> None:
+        """Write the rest."""
+        if self._waiting or self._warm:
+            self.write(place)
+
+
+@contextmanager
+def open_store(
+    folder: str | os.PathLike[str],
+    identity: Mapping[str, str],
+    kernel: Kernel,
+    naming: Naming,
+    attrs: Mapping[str, Any],
+    draws: int,
+) -> Iterator[Store]:
+    """A folder to write a run to, made if it is not there; no other process can write to it meanwhile.
+
+    Args:
+        folder: where it is.
+        identity: of the run, by `identify`; must be that of the run that is there.
+        kernel: of the run.
+        naming: of its draws.
+        attrs: what to note of the run, "tune" among it.
+        draws: asked for.
+    """
+    path = Path(folder)
+    about = path / ABOUT
+    if path.exists() and not path.is_dir():
+        raise OptionError(f"sample: store={str(path)!r} is a file; name a folder.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be made: {error.strerror}.") from error
+    with _locked(path):
+        for rest in path.glob(f"*{UNFINISHED}"):
+            rest.unlink()
+        if about.exists():
+            before = read_about(path)["identity"]
+            if changed := differences(before, identity):
+                raise StoreError(
+                    f"{path} holds another run. Not as it was: {', '.join(changed)}. Use another folder for this one."
+                )
+        elif any(path.glob("*.npz")) or any(path.glob("*.json")):
+            raise StoreError(f"{path} holds other files, and no {ABOUT}; use another folder.")
+        noted = {
+            "format": FORMAT,
+            "identity": dict(identity),
+            "draws": draws,
+            "dims": naming.dims,
+            "coordinates": naming.coordinates,
+            "about": naming.about(attrs),
+        }
+        content = json.dumps(noted, indent=1) + "\n"
+        if not about.exists() or about.read_text(encoding="utf-8") != content:
+            write_whole(about, content.encode())
+        yield Store(path, kernel, naming, attrs["tune"])
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Held as long as this process lives and works in the folder."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StoreError(f"{folder} is in use: another process is writing a run to it.") from None
+        yield
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What the run in a folder is."""
+    path = folder / ABOUT
+    try:
+        noted = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError(f"{folder} holds no run: {path} cannot be read ({error.strerror}).") from error
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged: it is not JSON ({error}).") from error
+    needed = {"format": int, "identity": dict, "draws": int, "dims": dict, "coordinates": list, "about": dict}
+    if not isinstance(noted, dict) or any(not isinstance(noted.get(name), kind) for name, kind in needed.items()):
+        raise StoreError(f"{path} is damaged: something is missing from it.")
+    if noted["format"] != FORMAT:
+        raise StoreError(f"{path} has format {noted['format']}; this version of sumout reads format {FORMAT}.")
+    return noted
+
+
+def check_parts(folder: Path) -> list[Path]:
+    """All parts, in order; an error if one is missing or damaged."""
+    found = list_parts(folder)
+    for number in range(max(found, default=-1) + 1):
+        if number not in found:
+            raise StoreError(f"{folder}: part {number} is missing; sumout.load(…, skip_damaged=True) reads the others.")
+        if not is_sound(found[number]):
+            raise damaged(found[number])
+    return list(found.values())
