@@ -1,5 +1,5 @@
-"""Runs killed with SIGKILL at random instants, started again and again on the same folder: the draws are those of a run
-that was left in peace. And how much memory a long run takes.
+"""Runs killed with SIGKILL at random instants, started again and again on the same folder, on one core or on all: the
+draws are those of a run that was left in peace. And how much memory a long run takes.
 """
 
 import os
@@ -12,7 +12,9 @@ import time
 import pytest
 
 SCRIPT = """
-import hashlib, sys
+import hashlib, os, sys
+if sys.argv[3] == "one core":
+    os.sched_setaffinity(0, {0})
 import jax
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 import jax.numpy as jnp
@@ -44,9 +46,9 @@ print("digest", digest.hexdigest())
 """
 
 
-def start(folder, draws):
+def start(folder, draws, cores="all cores"):
     env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled")}
-    command = [sys.executable, "-c", SCRIPT, str(folder), str(draws)]
+    command = [sys.executable, "-c", SCRIPT, str(folder), str(draws), cores]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
@@ -64,7 +66,7 @@ def test_killed_at_random_instants(tmp_path, kills, draws):
     dice = random.Random(0)
     were_going, sizes = 0, set()
     for _ in range(kills):
-        process = start(tmp_path / "war", draws)
+        process = start(tmp_path / "war", draws, dice.choice(["one core", "all cores"]))
         line = process.stdout.readline()  # compiled, and the first chunk is done
         time.sleep(dice.uniform(0, 0.2))
         process.send_signal(signal.SIGKILL)

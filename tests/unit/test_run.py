@@ -24,10 +24,12 @@ def same(one, other):
 def test_draws_do_not_depend_on_the_chunks_or_the_progress_bar(kernel, capsys):
     program = ENUMERABLE["survey"]()
     plan = {"coin": "sum" if isinstance(kernel, sumout.HMC) else "draw"}
-    options = {"draws": 13, "tune": 11, "chains": 2, "seed": 4, "plan": plan}
+    options = {"draws": 130, "tune": 11, "chains": 2, "seed": 4, "plan": plan}
     reference = sumout.sample(program, kernel, **options)
     with jax.debug_key_reuse(False):  # watched above
-        same(reference, sumout.sample(program, kernel, chunk=3, progress=True, **options))
+        same(reference, sumout.sample(program, kernel, chunk=7, progress=True, **options))
+        for chunk in (1, 1000):
+            same(reference, sumout.sample(program, kernel, chunk=chunk, **options))
     assert "sampling, 2 chains" in capsys.readouterr().err
 
 

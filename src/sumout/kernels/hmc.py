@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from sumout.errors import OptionError
@@ -84,12 +85,12 @@ class HMC(Tuned):
         info = Info(jnp.where(accepted, after, before), acceptance, step_size, error < -DIVERGENCE)
         return State(jnp.where(accepted, end[0], state.x), z, state.tuning), info
 
-    def tuned(self, states: Any) -> dict[str, Array]:
+    def tuned(self, states: Any) -> dict[str, Any]:
         """Also the number of leapfrog steps, where it is tuned."""
         found = super().tuned(states)
         if self.num_leapfrog is None:
-            log_steps = jnp.log(states.tuning.step_size)
-            found["num_leapfrog"] = jnp.full(log_steps.shape, _leaps(log_steps.mean()))
+            log_steps = np.log(states.tuning.step_size)
+            found["num_leapfrog"] = np.full(log_steps.shape, _leaps(log_steps.mean(), np))
         return found
 
     def _leaps(self, step_size: Array) -> int | Array:
@@ -99,6 +100,6 @@ class HMC(Tuned):
         return _leaps(jax.lax.pmean(jnp.log(step_size), CHAINS))
 
 
-def _leaps(log_step: Array) -> Array:
+def _leaps(log_step: Any, numpy: Any = jnp) -> Any:
     """How many steps of that size go a trajectory's length."""
-    return jnp.clip(jnp.round(LENGTH / jnp.exp(log_step)), 1, MOST_LEAPS).astype(int)
+    return numpy.clip(numpy.round(LENGTH / numpy.exp(log_step)), 1, MOST_LEAPS).astype(int)

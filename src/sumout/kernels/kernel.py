@@ -71,7 +71,7 @@ class Kernel:
         measured = self.steps_untuned * WORTH_OF_A_DRAW / max(efficiency(), 1e-9)
         return int(np.clip(np.ceil(max(1 / float(time), measured)), 1, MOST_STEPS))
 
-    def tuned(self, states: Any) -> dict[str, Array]:
+    def tuned(self, states: Any) -> dict[str, Any]:
         """What the warm-up has learnt, by name: for each chain a number, or a number for each coordinate of x."""
         return {"step_size": states.tuning.step_size, "scale": states.tuning.scale}
 
