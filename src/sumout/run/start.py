@@ -21,43 +21,16 @@ from jaxtyping import Array
 
 from sumout.errors import StartError
 from sumout.gradient import Target
+from sumout.guesses import draw_x, draw_z
 from sumout.program import Data, Nuisance, Program
-from sumout.randomness import fold_in, split, uniform
+from sumout.randomness import fold_in, split
 from sumout.reading.structure import QUICK_COMPILE
-from sumout.supports import Count, Finite, Implicit
 
 TRIES = 8
 SETTLING_SWEEPS = 10
 CLIMBING_STEPS = 200
 CLIMBING_RATE = 0.5  # half-way, less before and after; Adam moves each coordinate by about as much in a step
 FEW_SITES = 200  # with no more of them, compiling well would take longer than climbing slowly
-HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, as in Stan and NumPyro
-
-
-def draw_x(key: Array, program: Program) -> Array:
-    """A rough start for x."""
-    return HALF_WIDTH * (2 * uniform(key, (program.num_x,)) - 1)
-
-
-def draw_z(key: Array, program: Program, data: Data) -> Nuisance:
-    """A rough start for z: any value of its support."""
-    keys = split(key, len(program.z))
-    return {name: _draw_site(k, site, data) for k, (name, site) in zip(keys, program.z.items(), strict=True)}
-
-
-def _draw_site(key, site, data):
-    support, size = site.support, site.num_elements
-    if isinstance(support, Implicit):
-        drawn = jax.vmap(support.sample, in_axes=(0, None))(split(key, size), data)
-    elif isinstance(support, Count):
-        drawn = support.lower + jnp.exp2(8 * uniform(key, (size,))).astype(site.dtype) - 1
-    else:
-        assert isinstance(support, Finite)
-        values, allowed = support.rows()
-        num_allowed = jnp.asarray(allowed.sum(axis=1))
-        which = jnp.floor(uniform(key, (size,)) * num_allowed).astype(int)
-        drawn = jnp.take_along_axis(jnp.asarray(values), jnp.minimum(which, num_allowed - 1)[:, None], axis=1)
-    return drawn.reshape(site.shape).astype(site.dtype)
 
 
 def compiler_options(program: Program) -> dict[str, Any] | None:
