@@ -1,10 +1,12 @@
 """Rough guesses of x and z: what is known before anything of the density is."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from sumout.program import Data, Nuisance, Program
+from sumout.program import Data, DiscreteSite, Nuisance, Program
 from sumout.randomness import split, uniform
 from sumout.supports import Count, Finite, Implicit
 
@@ -22,16 +24,23 @@ def draw_z(key: Array, program: Program, data: Data) -> Nuisance:
     return {name: _draw_site(k, site, data) for k, (name, site) in zip(keys, program.z.items(), strict=True)}
 
 
-def _draw_site(key, site, data):
+def _draw_site(key: Array, site: DiscreteSite, data: Data) -> Array:
     support, size = site.support, site.num_elements
     if isinstance(support, Implicit):
         drawn = jax.vmap(support.sample, in_axes=(0, None))(split(key, size), data)
-    elif isinstance(support, Count):
-        drawn = support.lower + jnp.exp2(8 * uniform(key, (size,))).astype(site.dtype) - 1
+        return drawn.reshape(site.shape).astype(site.dtype)
+    return value_at(site, uniform(key, (size,)), jnp)
+
+
+def value_at(site: DiscreteSite, levels: Any, numpy: Any) -> Any:
+    """The values of a finite or count site at levels from 0 to 1, one for each element, by NumPy or JAX's NumPy."""
+    support = site.support
+    if isinstance(support, Count):
+        drawn = support.lower + numpy.exp2(8 * levels).astype(site.dtype) - 1
     else:
         assert isinstance(support, Finite)
         values, allowed = support.rows()
-        num_allowed = jnp.asarray(allowed.sum(axis=1))
-        which = jnp.floor(uniform(key, (size,)) * num_allowed).astype(int)
-        drawn = jnp.take_along_axis(jnp.asarray(values), jnp.minimum(which, num_allowed - 1)[:, None], axis=1)
+        num_allowed = numpy.asarray(allowed.sum(axis=1))
+        which = numpy.minimum(numpy.floor(levels * num_allowed).astype(int), num_allowed - 1)
+        drawn = numpy.take_along_axis(numpy.asarray(values), which[:, None], axis=1)
     return drawn.reshape(site.shape).astype(site.dtype)

@@ -99,7 +99,10 @@ def first_line(error: Exception) -> str:
 def _place(error: Exception) -> str:
     """The NumPyro site in whose statement an error was raised, as NumPyro's own frames know it, or the user's line."""
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
-        if frame.f_globals.get("__name__", "").startswith("numpyro.") and frame.f_code.co_name in ("sample", "__init__"):
+        if frame.f_globals.get("__name__", "").startswith("numpyro.") and frame.f_code.co_name in (
+            "sample",
+            "__init__",
+        ):
             name = frame.f_locals.get("name")
             if isinstance(name, str):
                 return f" at site '{name}'"

@@ -10,7 +10,6 @@ num_x nats of where it ended. In a Gaussian a draw is ½ num_x below the top on 
 far out as draws do, each where its own climb came in: chains remain over-dispersed, as r_hat wants them.
 """
 
-import math
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.doctor.blame import describe_failure
 from sumout.errors import StartError
 from sumout.gradient import Target
 from sumout.guesses import draw_x, draw_z
@@ -55,9 +55,10 @@ class Starts:
         keys = jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
         x, z, is_sound = self._search(keys, self.program.data)
         if not np.asarray(is_sound).all():
-            lost = int(np.flatnonzero(~np.asarray(is_sound))[0])
-            one = jax.tree.map(lambda a: a[lost], z)
-            raise StartError(describe_failure(self.program, self.target, x[lost], one, f"{TRIES} tries a chain"))
+            lost = np.flatnonzero(~np.asarray(is_sound))
+            where = x[lost], jax.tree.map(lambda a: a[lost], z)
+            density = self.target.log_density
+            raise StartError(describe_failure(self.program, density, *where, f"{TRIES} tries a chain"))
         return x, z
 
 
@@ -101,26 +102,3 @@ def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Arr
 def _settle(target: Target, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
     """Z after some sweeps at x."""
     return jax.lax.fori_loop(0, SETTLING_SWEEPS, lambda i, z: target.move(fold_in(key, i), x, z, data), z)
-
-
-def describe_failure(program: Program, target: Target, x: Array, z: Nuisance, tries: str) -> str:
-    """Say what is not finite, as closely as can be told."""
-    log_density, gradient = jax.value_and_grad(target.log_density)(x, z, program.data)
-    lines = [f"no start with a finite log density was found for '{program.name}' in {tries}."]
-    if not math.isfinite(log_density):
-        lines.append(f"At the last one the log density is {float(log_density)}.")
-    named = program.unravel(gradient)
-    broken = [name for name, g in named.items() if not np.isfinite(np.asarray(g)).all()]
-    if broken:
-        lines.append(f"Its gradient is not finite in {', '.join(broken)}.")
-    values = program.constrain(x, z, program.data)
-    shown = [
-        f"{name} = {np.array2string(np.asarray(v), precision=3, threshold=4)}"
-        for name, v in [*values.items(), *z.items()]
-    ]
-    lines.append("There: " + "; ".join(shown[:8]) + ".")
-    for name, array in program.data.items():
-        if np.isnan(np.asarray(array, float)).any():
-            lines.append(f"The data '{name or 'data'}' contain NaN; remove them or mask them in the model.")
-    lines.append("Check that the data lie in the support of their distributions and that priors are not degenerate.")
-    return " ".join(lines)
