@@ -110,8 +110,8 @@ class Program:
         for name, site in self.z.items():
             if site.num_elements == 0:
                 raise ModelError(
-                    f"discrete site '{name}' has the shape {site.shape}, so it has no elements: leave it out, or give it "
-                    "a size of at least 1 (are the data empty?)."
+                    f"discrete site '{name}' has the shape {site.shape}, so it has no elements: leave it out, or give "
+                    "it a size of at least 1 (are the data empty?)."
                 )
 
     def remember(self, label: Hashable, make: Callable[[], T]) -> T:

@@ -1,7 +1,7 @@
 """Which term of a log density is not finite, by name."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from sumout.reading.structure import QUICK_COMPILE, Structure, read
 
 
 def describe_failure(
-    program: Program, log_density: Callable[[Array, Nuisance, Data], Array], x: Any, z: Nuisance, tries: str
+    program: Program, log_density: Callable[[Array, Nuisance, Data], Array], x: Any, z: Mapping[str, Any], tries: str
 ) -> str:
     """Say what is not finite where no start was found, as closely as can be told; x and z have a leading axis."""
     one = {name: jnp.asarray(value[-1]) for name, value in z.items()}
@@ -26,7 +26,7 @@ def describe_failure(
     broken = [name for name, g in program.unravel(gradient).items() if not np.isfinite(np.asarray(g)).all()]
     if broken:
         lines.append(f"Its gradient is not finite in {', '.join(broken)}.")
-    values = program.constrain(jnp.asarray(x[-1]), one, program.data)
+    values = jax.jit(program.constrain)(jnp.asarray(x[-1]), one, program.data)  # as NumPyro checks numbers it sees
     shown = [
         f"{name} = {np.array2string(np.asarray(v), precision=3, threshold=4)}"
         for name, v in [*values.items(), *one.items()]
@@ -36,7 +36,7 @@ def describe_failure(
     return " ".join(lines)
 
 
-def blame(program: Program, x: Any, z: Nuisance) -> list[str]:
+def blame(program: Program, x: Any, z: Mapping[str, Any]) -> list[str]:
     """In words, the terms that are not finite at most of these points; x and z have a leading axis."""
     found = _blame_terms(program, x, z) if program.log_terms_named is not None else _blame_factors(read(program), x, z)
     for name, array in program.data.items():
@@ -47,7 +47,7 @@ def blame(program: Program, x: Any, z: Nuisance) -> list[str]:
     return found
 
 
-def _blame_terms(program: Program, x: Any, z: Nuisance) -> list[str]:
+def _blame_terms(program: Program, x: Any, z: Mapping[str, Any]) -> list[str]:
     terms_named = program.log_terms_named
     assert terms_named is not None
 
@@ -78,7 +78,7 @@ def _describe(program: Program, name: str, values: np.ndarray) -> str:
     return words + "."
 
 
-def _blame_factors(structure: Structure, x: Any, z: Nuisance) -> list[str]:
+def _blame_factors(structure: Structure, x: Any, z: Mapping[str, Any]) -> list[str]:
     """Of a plain density, the factors: they are known by the discrete sites they depend on."""
 
     def parts(x: Any, z: Nuisance, data: Any) -> tuple[Any, Any]:

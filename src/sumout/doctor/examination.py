@@ -5,7 +5,7 @@ probable kept; z is not summed out, as a gradient at one z compiles sooner than 
 impossible, z is left to the sums and moves of the plan, as it is when chains are started.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -41,25 +41,27 @@ class Examination:
         z: nuisance values for each, the best of those tried.
         values: log densities there.
         gradients: likewise.
-        tried: log densities at all the values of z that were tried, `(point, try)`.
+        tried: log densities at all the values of z that were tried at first, `(point, try)`.
+        tried_z: these values.
         is_flat: the coordinates of x whose gradient was zero wherever it was finite.
     """
 
     def __init__(self, plan: Plan):
         self.plan, self.program = plan, plan.structure.program
         tries = max(2, TRIES_OF_Z * LARGE // max(self.size, LARGE)) if self.program.z else 1
-        self.x, z = self._draw(0, tries)
+        self.x, z = self.draw(0, tries)
         values, gradients = self.evaluate(np.repeat(self.x, tries, axis=0), _merged(z))
         self.is_flat = (gradients == 0)[_is_sound(values, gradients)].all(axis=0)
-        self.tried = values.reshape(NUM_POINTS, tries)
+        self.tried, self.tried_z = values.reshape(NUM_POINTS, tries), z
         best = np.argmax(np.where(np.isnan(self.tried), -np.inf, self.tried), axis=1)
         points = np.arange(NUM_POINTS)
         self.z = {name: value[points, best] for name, value in z.items()}
         self.values, self.gradients = self.tried[points, best], gradients[points * tries + best]
-        for number in range(1, ROUNDS + 1 if self.program.z else 0):
-            if self.is_sound.any():
+        for number in range(1, ROUNDS + 1):
+            # Only what is impossible, −∞, can be mended by another z.
+            if self.is_sound.any() or not (self.tried == -np.inf).any():
                 break
-            self.x, _ = self._draw(number, 1)
+            self.x, _ = self.draw(number, 1)
             self.z = self.settle(self.x, number)
             self.values, self.gradients = self.evaluate(self.x, self.z)
             self.is_flat = (self.gradients == 0)[self.is_sound].all(axis=0)
@@ -106,7 +108,7 @@ class Examination:
             start += site.size
         raise IndexError(coordinate)
 
-    def at(self, point: int) -> Nuisance:
+    def at(self, point: int) -> dict[str, np.ndarray]:
         """The nuisance values at a point."""
         return {name: value[point] for name, value in self.z.items()}
 
@@ -116,7 +118,7 @@ class Examination:
         x[coordinate] = to
         return x
 
-    def evaluate(self, x: np.ndarray, z: Nuisance) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(self, x: np.ndarray, z: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Log density and gradient at many points, of which each has its z."""
         values, gradients = [np.zeros(0)], [np.zeros((0, self.program.num_x))]
         for start in range(0, len(x), NUM_POINTS):
@@ -134,13 +136,13 @@ class Examination:
         z = {name: np.broadcast_to(value, (len(x), *np.shape(value))) for name, value in self.at(point).items()}
         return self.evaluate(x, z)
 
-    def settle(self, x: np.ndarray, number: int = 0) -> dict[str, np.ndarray]:
+    def settle(self, x: np.ndarray, number: int) -> dict[str, np.ndarray]:
         """Values of z that the sums and moves of the plan lead to at every x, from other starts for another number."""
         keys = split(fold_in(new_key(2), number), len(x))
         settled = self._settle(keys, jnp.asarray(x), self.program.data)
         return {name: np.asarray(value) for name, value in settled.items()}
 
-    def _draw(self, number: int, tries: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def draw(self, number: int, tries: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Points, and for each of them as many tries of z. By NumPy, as compiling JAX's generator takes a second."""
         rng = np.random.default_rng(number)
         x = rng.uniform(-HALF_WIDTH, HALF_WIDTH, (NUM_POINTS, self.program.num_x)).astype(jnp.result_type(float))

@@ -25,11 +25,12 @@ def check_nan(exam: Examination) -> Iterator[Finding]:
     """NaN at some points: a chain that comes there is thrown back without a reason."""
     if not exam.is_sound.any():
         return
-    is_nan = np.isnan(exam.values) | (exam.values == np.inf)
+    is_nan = np.isnan(exam.tried) | (exam.tried == np.inf)
     if is_nan.any():
-        told = blame(exam.program, exam.x[is_nan], {name: value[is_nan] for name, value in exam.z.items()})
+        points, tries = (where[:NUM_POINTS] for where in np.nonzero(is_nan))
+        told = blame(exam.program, exam.x[points], {name: z[points, tries] for name, z in exam.tried_z.items()})
         yield Finding(
-            f"the log density is NaN or infinite at {is_nan.sum()} of {NUM_POINTS} random points. {' '.join(told)} "
+            f"the log density is NaN or infinite at {is_nan.sum()} of {is_nan.size} random points. {' '.join(told)} "
             "Look for a scale that can be negative, a logarithm or root of something negative, 0/0 or an overflow, and "
             "give the variable behind it the support it needs."
         )
@@ -38,8 +39,8 @@ def check_nan(exam: Examination) -> Iterator[Finding]:
         named = sorted({exam.name(int(i)) for i in np.flatnonzero(broken.any(axis=0))})
         yield Finding(
             f"the gradient with respect to {', '.join(named[:5])} is not finite at {broken.any(axis=1).sum()} of "
-            f"{NUM_POINTS} random points where the log density is. Look for a root at 0, or for jnp.where with a branch "
-            "that is not finite: its gradient is NaN even where the other branch is taken."
+            f"{NUM_POINTS} random points where the log density is. Look for a root at 0, or for jnp.where with a "
+            "branch that is not finite: its gradient is NaN even where the other branch is taken."
         )
 
 

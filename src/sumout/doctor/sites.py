@@ -54,7 +54,7 @@ def _inputs(fn: Any, program: Program) -> dict[str, set[str]]:
         for operand in equation.invars:
             if not isinstance(operand, Literal):
                 found = found | used.get(operand, set())
-        used.update({out: found for out in equation.outvars})
+        used.update(dict.fromkeys(equation.outvars, found))
     outputs = [set() if isinstance(v, Literal) else used.get(v, set()) for v in closed.jaxpr.outvars]
     return dict(zip(sorted(shapes), outputs, strict=True))  # JAX sorts dicts
 

@@ -10,7 +10,7 @@ from sumout.errors import ModelError
 
 FAR = 1e10  # on the real line, beyond any prior that is meant to say something
 FAR_TRANSFORMED = 30.0  # there a probability is within 1e-13 of 0 or 1, a scale 1e-13 or 1e13
-SLOWEST_FALL = -0.95  # t d/dt log p; a tail of 1/t, which is −1, has no finite integral
+SLOWEST_FALL = -1.01  # t d/dt log p; a tail of 1/t, for which it is −1, has no finite integral
 WIDEST = 1e6  # ratio of scales
 PROBE = 1e-2  # how far to go to see the gradient change
 FEW_ANCHORS = 4
@@ -80,26 +80,27 @@ def _fall(exam: Examination, anchor: int, sides: list[tuple[int, float]], far: f
 
 def check_scales(exam: Examination) -> Iterator[Finding]:
     """Coordinates a million times as wide as others: neither starts nor step sizes can suit both."""
-    chosen = exam.coordinates
+    chosen = exam.coordinates[~exam.is_flat[exam.coordinates]]
     if len(chosen) < 2 or not len(exam.anchors):
         return
     ratios = []
     for anchor in exam.anchors[:FEW_ANCHORS].tolist():
-        moved = np.stack([exam.moved(anchor, int(i), exam.x[anchor, i] + PROBE) for i in chosen])
+        moved = np.stack([exam.moved(anchor, int(i), float(exam.x[anchor, i]) + PROBE) for i in chosen])
         _, gradients = exam.evaluate_at(anchor, moved)
+        slope = np.abs(exam.gradients[anchor, chosen])
         change = np.abs(gradients[np.arange(len(chosen)), chosen] - exam.gradients[anchor, chosen])
-        floor = np.finfo(exam.x.dtype).eps * (1 + np.abs(exam.gradients[anchor, chosen]))
+        floor = np.finfo(exam.x.dtype).eps * (1 + slope)
         change = np.where(np.isfinite(change), np.maximum(change, floor), np.nan)
-        scale = np.sqrt(PROBE / change)
+        scale = np.minimum(np.sqrt(PROBE / change), 1 / np.maximum(slope, floor))  # by curvature, or by slope
         if np.isnan(scale).all():
             return
         ratios.append((np.nanmax(scale) / np.nanmin(scale), chosen[np.nanargmax(scale)], chosen[np.nanargmin(scale)]))
     ratio, wide, narrow = min(ratios)
     if ratio > WIDEST:
         yield Finding(
-            f"scales differ wildly: the posterior of {exam.name(int(wide))} seems some {ratio:.0e} times as wide as that "
-            f"of {exam.name(int(narrow))}. Chains start within ±2 of zero and will hardly find their way: rescale the "
-            "data or the variables so that both are of the order of one."
+            f"scales differ wildly: the posterior of {exam.name(int(wide))} seems some {ratio:.0e} times as wide as "
+            f"that of {exam.name(int(narrow))}. Chains start within ±2 of zero and will hardly find their way: rescale "
+            "the data or the variables so that both are of the order of one."
         )
 
 

@@ -25,7 +25,15 @@ from numpyro.primitives import Messenger
 from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments
 from sumout.frontends.bijections import is_identity
-from sumout.frontends.refusals import check_site, describe_failure, describe_law
+from sumout.frontends.refusals import (
+    OneOfAName,
+    check_data,
+    check_site,
+    describe_failure,
+    describe_law,
+    is_inside,
+    place,
+)
 from sumout.program import ContinuousSite, DiscreteSite, Program
 from sumout.supports import Count, Finite, Support
 
@@ -137,14 +145,14 @@ class _Sites:
             continuous.update({n: _continuous_site(n, s) for n, s in seen.items() if _is_continuous_latent(s)})
             bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
             observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
-            return bounds, observed
+            return bounds, observed, {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
 
         key = jax.random.key(0)
         closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(key, arguments.data)
         needs_key = _outputs_that_need_key(closed)
         values = jax.jit(jaxpr_as_fun(closed))(key, *jax.tree.leaves(arguments.data))
         known = [None if random else np.asarray(value) for value, random in zip(values, needs_key, strict=True)]
-        bounds, observed = jax.tree.unflatten(jax.tree.structure(shapes), known)
+        bounds, observed, inside = jax.tree.unflatten(jax.tree.structure(shapes), known)
 
         discrete = {name: DiscreteSite(_support(name, seen[name], ends)) for name, ends in bounds.items()}
         discrete = {name: discrete[name] for name in seen if name in discrete}
@@ -156,6 +164,8 @@ class _Sites:
             )
         dims = _all_dims(seen)
         observed = {name: value for name, value in observed.items() if value is not None}
+        for name, value in observed.items():
+            check_data(name, seen[name]["fn"], value, inside[name])
         is_scaled = any(site.get("scale") is not None for site in seen.values() if _is_data(site))
         laws = {name: describe_law(site["fn"]) for name, site in seen.items() if site["type"] == "sample"}
         return _Sites(continuous, discrete, deterministic, observed, laws, dims, is_scaled)
@@ -176,9 +186,9 @@ def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> Arguments:
         return split_arguments(arguments, lambda values: _trace(call, values, jax.random.key(0)))
     except BY_VALUE as error:
         raise ModelError(
-            "the model asks for the value of a latent site in Python code (`if z:`, `int(z)`, `table[z]` with a list "
-            "or NumPy table, a NumPy function of it). Latent values are not known while the model is traced: use "
-            f"jnp.where, lax.cond and jnp arrays. JAX says: {str(error).splitlines()[0]}"
+            f"the model asks{place(error)} for the value of a latent site in Python code (`if z:`, `int(z)`, "
+            "`table[z]` with a list or NumPy table, a NumPy function of it). Latent values are not known while the "
+            f"model is traced: use jnp.where, lax.cond and jnp arrays. JAX says: {str(error).splitlines()[0]}"
         ) from error
     except SumoutError:
         raise
@@ -190,7 +200,7 @@ def _trace(call: Callable[[dict], Any], arguments: dict[str, Any], key: jax.Arra
     """One random run of the model, as NumPyro's trace of its sites."""
     with validation_enabled():
         # Continuous sites are not drawn from their priors: an improper one has nothing to draw from.
-        started = handlers.substitute(handlers.seed(_ArrayData(call), key), substitute_fn=init_to_uniform)
+        started = handlers.substitute(handlers.seed(OneOfAName(_ArrayData(call)), key), substitute_fn=init_to_uniform)
         trace = handlers.trace(started).get_trace(arguments)
     for name, site in trace.items():
         check_site(name, site)

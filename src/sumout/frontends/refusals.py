@@ -7,10 +7,29 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
+from numpyro.distributions import MaskedDistribution
+from numpyro.primitives import Messenger
 
 from sumout.errors import ModelError
 
 OWN = Path(__file__).parents[1]
+
+
+class OneOfAName(Messenger):
+    """Refuses a plate with the name of a site, of which NumPyro would keep the later one only."""
+
+    def __init__(self, fn: Any):
+        super().__init__(fn)
+        self._kinds: dict[str, str] = {}
+
+    def process_message(self, msg: Any) -> None:
+        """Note the kind of every name."""
+        if msg["type"] not in ("plate", "sample", "deterministic", "param"):
+            return
+        kind = "plate" if msg["type"] == "plate" else "site"
+        if self._kinds.setdefault(msg["name"], kind) != kind:
+            raise ModelError(f"'{msg['name']}' is the name of a plate and of a site; give each a name of its own.")
 
 
 def check_site(name: str, site: dict) -> None:
@@ -44,12 +63,46 @@ def _check_observed(name: str, site: dict) -> None:
             "the two would be stretched against each other. Reshape the data or the parameters."
         )
     try:
-        site["fn"].log_prob(site["value"])
+        log_density = site["fn"].log_prob(site["value"])
     except Exception as error:
         raise ModelError(
             f"observed site '{name}': its log density cannot be computed for data of shape {shape}, as "
             f"{first_line(error)}"
         ) from error
+
+    kind = jnp.result_type(site["value"])
+    if not jnp.issubdtype(jnp.result_type(log_density), jnp.floating) or jnp.issubdtype(kind, jnp.complexfloating):
+        raise ModelError(
+            f"observed site '{name}': its data are of type {kind}, of which a density is no real number; pass real "
+            "data, for example real and imaginary parts apart."
+        )
+
+
+def is_inside(site: dict) -> Any:
+    """Which data of an observed site lie in its support; those that a mask leaves out are not asked."""
+    fn: Any = site["fn"]
+    inside = fn.support(site["value"])
+    while hasattr(fn, "base_dist"):
+        if isinstance(fn, MaskedDistribution):
+            inside = inside | ~jnp.asarray(fn._mask, bool)
+        fn = fn.base_dist
+    return inside
+
+
+def check_data(name: str, fn: Any, value: np.ndarray, inside: np.ndarray | None) -> None:
+    """Refuse data that cannot be, whatever the latents are; None stands for a support that depends on them."""
+    if inside is None or np.all(inside):
+        return
+    index = tuple(int(i) for i in np.argwhere(~np.asarray(inside))[0])
+    place = f"[{', '.join(map(str, index))}]" if index else ""
+    datum = value[index] if np.ndim(value) >= len(index) else value
+    why = "is missing (NaN)" if np.isnan(np.asarray(datum, float)).any() else f"cannot come from {describe_law(fn)}"
+    number = int(np.sum(~np.asarray(inside)))
+    others = f", and {number - 1} more like it" if number > 1 else ""
+    raise ModelError(
+        f"observed site '{name}': its datum {name}{place} = {datum} {why}{others}. Correct it, leave it out, or mask "
+        "it in the model (numpyro.handlers.mask)."
+    )
 
 
 def describe_law(fn: Any) -> str:
@@ -68,7 +121,7 @@ def _describe_support(constraint: Any) -> str:
         return "0 and 1"
     lower, upper = (getattr(constraint, end, None) for end in ("lower_bound", "upper_bound"))
     known = [end for end in (lower, upper) if end is not None]
-    if any(isinstance(end, jax.core.Tracer) or np.ndim(end) for end in known):
+    if any(isinstance(end, Tracer) or np.ndim(end) for end in known):
         return ""
     if not known:
         return {"real": "the real numbers", "simplex": "the simplex"}.get(kind, "")
@@ -79,8 +132,8 @@ def _describe_support(constraint: Any) -> str:
 def describe_failure(error: Exception, arguments: dict[str, Any]) -> str:
     """What a model stopped with, at which site, and what may be behind it."""
     if isinstance(error, AssertionError):
-        return f"NumPyro refuses the model{_place(error)}: {error or 'a site and a plate have the same name'}"
-    words = [f"the model stops{_place(error)} with {first_line(error)}"]
+        return f"NumPyro refuses the model{place(error)}: {error or 'a site and a plate have the same name'}"
+    words = [f"the model stops{place(error)} with {first_line(error)}"]
     said = str(error)
     if "must have integer" in said or "integer scalar" in said or "integer type" in said:
         words += [f"{advice}." for advice in _whole_floats(arguments)]
@@ -96,7 +149,7 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0].rstrip('.')}."
 
 
-def _place(error: Exception) -> str:
+def place(error: Exception) -> str:
     """The NumPyro site in whose statement an error was raised, as NumPyro's own frames know it, or the user's line."""
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         if frame.f_globals.get("__name__", "").startswith("numpyro.") and frame.f_code.co_name in (
