@@ -93,7 +93,8 @@ def groups(y):
 def abundance(y):
     p = numpyro.sample("p", dist.Beta(4, 4))
     n = numpyro.sample("n", dist.Poisson(8.0))
-    numpyro.sample("y", dist.Binomial(n, p), obs=y)
+    with numpyro.plate("visits", len(y)):
+        numpyro.sample("y", dist.Binomial(n, p), obs=y)
 
 
 def failures(y):

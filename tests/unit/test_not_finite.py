@@ -1,7 +1,6 @@
 """What is not finite is never taken silently: neither by a kernel, nor by a move on z, nor by the summary."""
 
 import warnings
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +30,14 @@ def cut_off(nothing):
     return Target(log_density)
 
 
-@pytest.mark.parametrize("nothing", [jnp.nan, -jnp.inf], ids=["nan", "impossible"])
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+CASES = [*((kernel, jnp.nan) for kernel in KERNELS), (sumout.GHMC, -jnp.inf), (sumout.SGLD, -jnp.inf)]
+
+
+@pytest.mark.parametrize(("kernel", "nothing"), CASES, ids=[f"{kernel.name}-{nothing}" for kernel, nothing in CASES])
 def test_kernels_stay_or_say_so(kernel, nothing):
     bound = kernel(step_size=0.7).bind(cut_off(nothing))
 
-    @partial(jax.jit)
+    @jax.jit
     def run(key):
         def step(state, t):
             state, info = bound.step(fold_in(key, t), state, None, t)
