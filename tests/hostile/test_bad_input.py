@@ -61,6 +61,13 @@ def moving_lower_end():
     numpyro.sample("high", dist.DiscreteUniform(low, 20))
 
 
+def grouped(y, group):
+    mu = numpyro.sample("mu", dist.Normal(0, 1).expand([2]))
+    with numpyro.plate("n", 3):
+        z = numpyro.sample("z", dist.Bernoulli(0.5))
+        numpyro.sample("y", dist.Normal(mu[group] + z, 1), obs=y)
+
+
 def named_chain():
     numpyro.sample("chain", dist.Bernoulli(0.5))
 
@@ -77,6 +84,10 @@ MODELS = [
     (lambda: sumout.program(parametrised), "scale.*numpyro.param"),
     (lambda: sumout.program(subsampled, np.zeros(6)), "plate 'n'.*subsample"),
     (lambda: sumout.program(moving_lower_end), "lower end.*'high'"),
+    (
+        lambda: sumout.program(grouped, np.full(3, 0.5), np.array([0.0, 1.0, 1.0])),
+        "Argument 'group' holds whole numbers",
+    ),
     (lambda: sumout.program(named_chain), "site 'chain'"),
     (lambda: sumout.program(slashed), "site 'a/b'"),
     (lambda: sumout.program(model, np.zeros(4)), r"'y'.*\(4,\).*\(3,\)"),

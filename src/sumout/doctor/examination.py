@@ -42,7 +42,8 @@ class Examination:
         values: log densities there.
         gradients: likewise.
         tried: log densities at all the values of z that were tried at first, `(point, try)`.
-        tried_z: these values.
+        tried_x: x at these points.
+        tried_z: the values of z, with the axes of `tried` in front.
         is_flat: the coordinates of x whose gradient was zero wherever it was finite.
     """
 
@@ -52,7 +53,7 @@ class Examination:
         self.x, z = self.draw(0, tries)
         values, gradients = self.evaluate(np.repeat(self.x, tries, axis=0), _merged(z))
         self.is_flat = (gradients == 0)[_is_sound(values, gradients)].all(axis=0)
-        self.tried, self.tried_z = values.reshape(NUM_POINTS, tries), z
+        self.tried, self.tried_x, self.tried_z = values.reshape(NUM_POINTS, tries), self.x, z
         best = np.argmax(np.where(np.isnan(self.tried), -np.inf, self.tried), axis=1)
         points = np.arange(NUM_POINTS)
         self.z = {name: value[points, best] for name, value in z.items()}

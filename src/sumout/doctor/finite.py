@@ -28,7 +28,7 @@ def check_nan(exam: Examination) -> Iterator[Finding]:
     is_nan = np.isnan(exam.tried) | (exam.tried == np.inf)
     if is_nan.any():
         points, tries = (where[:NUM_POINTS] for where in np.nonzero(is_nan))
-        told = blame(exam.program, exam.x[points], {name: z[points, tries] for name, z in exam.tried_z.items()})
+        told = blame(exam.program, exam.tried_x[points], {n: z[points, tries] for n, z in exam.tried_z.items()})
         yield Finding(
             f"the log density is NaN or infinite at {is_nan.sum()} of {is_nan.size} random points. {' '.join(told)} "
             "Look for a scale that can be negative, a logarithm or root of something negative, 0/0 or an overflow, and "
