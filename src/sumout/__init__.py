@@ -2,6 +2,7 @@
 
 from sumout.ascent.maximum import Maximum
 from sumout.diagnose.summary import summary
+from sumout.doctor.check import check
 from sumout.explain import explain
 from sumout.frontends.density import density
 from sumout.frontends.numpyro import program
@@ -33,6 +34,7 @@ __all__ = [
     "Maximum",
     "SplitSGHMC",
     "Structure",
+    "check",
     "count",
     "density",
     "explain",

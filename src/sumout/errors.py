@@ -33,5 +33,9 @@ class SamplingWarning(UserWarning):
     """A run whose draws should not be trusted as they are."""
 
 
+class ModelWarning(UserWarning):
+    """A model that can be run, but looks wrong; the message names the site."""
+
+
 class ConvergenceWarning(UserWarning):
     """A maximum that may not be one."""

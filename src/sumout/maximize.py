@@ -20,6 +20,7 @@ from sumout.ascent.drawn import ascend_with_draws
 from sumout.ascent.exact import ascend_exactly
 from sumout.ascent.maximum import Maximum
 from sumout.ascent.tell import build_maximum, refuse_moving_supports
+from sumout.doctor.blame import describe_failure
 from sumout.errors import ModelError, OptionError, StartError
 from sumout.gradient import Target, make_target
 from sumout.plan import plan_for
@@ -27,7 +28,7 @@ from sumout.program import Nuisance, Program
 from sumout.randomness import fold_in, new_key, split
 from sumout.run.progress import bar
 from sumout.run.setup import guard_reading
-from sumout.run.start import climb, compiler_options, describe_failure
+from sumout.run.start import climb, compiler_options
 
 
 def maximize(
@@ -138,6 +139,5 @@ def _start(program: Program, target: Target, key: Array, number: int) -> tuple[A
     x, z, is_sound = run(jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(number)), program.data)
     kept = np.flatnonzero(is_sound)
     if not len(kept):
-        one = jax.tree.map(lambda a: a[0], z)
-        raise StartError(describe_failure(program, target, x[0], one, f"{number} starts"))
+        raise StartError(describe_failure(program, target.log_density, x, z, f"{number} starts"))
     return x[kept], jax.tree.map(lambda a: a[kept], z)

@@ -28,10 +28,11 @@ Nuisance = dict[str, Array]
 
 @dataclass(frozen=True)
 class ContinuousSite:
-    """A continuous latent: the shape the user sees and the shape on the real line."""
+    """A continuous latent: the shape the user sees, the shape on the real line, and whether it is there already."""
 
     shape: tuple[int, ...]
     unconstrained_shape: tuple[int, ...]
+    is_real: bool = False
 
     @property
     def size(self) -> int:
@@ -78,9 +79,12 @@ class Program:
         constrain_named: `(x as named unconstrained arrays, z, data) -> named values` for the user.
         log_likelihood_named: `(x as named unconstrained arrays, z, data) -> log density of every datum`, by name; None
             where the model does not say which of its terms are data.
+        log_terms_named: likewise for every term of the density that has a name, latent sites and factors included; None
+            where terms have no names.
         log_joint_without_jacobian: like `log_joint`, but the density of x in the user's own coordinates; None where it
             is not known.
         observed: named arrays for the `observed_data` group of a result.
+        laws: of the named terms, their distribution and its support in words.
         dims: names of the dimensions of a variable, where the model names them.
         fixed: names of the array arguments the model uses by value, so that they could not be kept as arguments.
         name: what to call the model when speaking of it.
@@ -93,12 +97,22 @@ class Program:
     log_joint: Callable[[dict[str, Array], Nuisance, Data], Array]
     constrain_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]]
     log_likelihood_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]] | None = None
+    log_terms_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]] | None = None
     log_joint_without_jacobian: Callable[[dict[str, Array], Nuisance, Data], Array] | None = None
     observed: Mapping[str, Any] = field(default_factory=dict)
+    laws: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()
     name: str = "program"
     memory: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self):
+        for name, site in self.z.items():
+            if site.num_elements == 0:
+                raise ModelError(
+                    f"discrete site '{name}' has the shape {site.shape}, so it has no elements: leave it out, or give "
+                    "it a size of at least 1 (are the data empty?)."
+                )
 
     def remember(self, label: Hashable, make: Callable[[], T]) -> T:
         """What `make` returned when it was first called under this label; in single and double precision apart."""

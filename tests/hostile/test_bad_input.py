@@ -16,7 +16,7 @@ Z = {"z": sumout.finite(2, 3)}
 
 
 def fine(x, z, data):
-    return -(x["a"] ** 2) * z["z"].sum()
+    return -(x["a"] ** 2) * (1 + z["z"].sum())
 
 
 def model(y, n=3, latent=None):
@@ -61,6 +61,13 @@ def moving_lower_end():
     numpyro.sample("high", dist.DiscreteUniform(low, 20))
 
 
+def grouped(y, group):
+    mu = numpyro.sample("mu", dist.Normal(0, 1).expand([2]))
+    with numpyro.plate("n", 3):
+        z = numpyro.sample("z", dist.Bernoulli(0.5))
+        numpyro.sample("y", dist.Normal(mu[group] + z, 1), obs=y)
+
+
 def named_chain():
     numpyro.sample("chain", dist.Bernoulli(0.5))
 
@@ -77,6 +84,10 @@ MODELS = [
     (lambda: sumout.program(parametrised), "scale.*numpyro.param"),
     (lambda: sumout.program(subsampled, np.zeros(6)), "plate 'n'.*subsample"),
     (lambda: sumout.program(moving_lower_end), "lower end.*'high'"),
+    (
+        lambda: sumout.program(grouped, np.full(3, 0.5), np.array([0.0, 1.0, 1.0])),
+        "Argument 'group' holds whole numbers",
+    ),
     (lambda: sumout.program(named_chain), "site 'chain'"),
     (lambda: sumout.program(slashed), "site 'a/b'"),
     (lambda: sumout.program(model, np.zeros(4)), r"'y'.*\(4,\).*\(3,\)"),
@@ -165,7 +176,7 @@ def test_no_start_with_a_finite_density():
 
 
 def test_missing_data_are_named():
-    with pytest.raises(StartError, match="data 'y' contain NaN"):
+    with pytest.raises(ModelError, match=r"'y'.*y\[1\] = nan is missing"):
         sumout.sample(sumout.program(model, np.array([0.0, np.nan, 1.0])))
 
 
@@ -175,7 +186,7 @@ def test_data_outside_the_support_are_found_before_sampling():
         z = numpyro.sample("z", dist.Bernoulli(0.5))
         numpyro.sample("y", dist.Poisson(rate * (1 + z)), obs=y)
 
-    with pytest.raises(StartError, match="support"):
+    with pytest.raises(ModelError, match=r"'y'.*y\[1\] = -2 cannot come from Poisson, whose support is the whole"):
         sumout.sample(sumout.program(negative, np.array([1, -2])))
 
 
@@ -227,7 +238,8 @@ def test_plates_that_cannot_name_a_dimension():
                 z = numpyro.sample(f"z_{g}", dist.Bernoulli(0.5))
                 numpyro.sample(f"y_{g}", dist.Normal(z, 1.0), obs=y[g])
         with numpyro.plate("draw", 3):
-            numpyro.sample("w", dist.Bernoulli(0.5))
+            w = numpyro.sample("w", dist.Bernoulli(0.5))
+            numpyro.sample("v", dist.Normal(w, 1.0), obs=np.zeros(3))
 
     result = sumout.sample(sumout.program(two_sizes, [np.zeros(5), np.zeros(3)]), draws=3, tune=3, chains=1)
     assert result.posterior["z_1"].shape == (1, 3, 3)

@@ -319,9 +319,8 @@ def test_a_file_that_cannot_be_imported(tmp_path, capsys, text, told):
 def test_models_that_fail_name_their_lines(models, capsys):
     data = ["--data", f"{models}/data.csv"]
     said = refuses(capsys, 1, "explain", f"{models}/models.py:broken", *data)
-    assert re.search(
-        r"models\.py, line \d+: return fail\(.*\n  neighbour\.py, line 5: return z \+ None\nTypeError", said
-    )
+    assert "the model stops in `return z + None` with TypeError" in said
+    assert re.search(r"models\.py, line \d+: return fail\(.*\n  neighbour\.py, line 5: return z \+ None\n", said)
     said = refuses(capsys, 1, "explain", f"{models}/models.py:asks", *data)
     assert "use jnp.where" in said
     assert re.search(r"models\.py, line \d+: if numpyro\.sample", said)

@@ -178,15 +178,6 @@ def test_reading_agrees_with_the_program(fn, data, edges):
         assert structure.num_edges == edges
 
 
-def test_sites_without_elements_are_read():
-    def density(x, z, data):
-        return jnp.cumsum(z["none"]).sum() + jnp.sin(z["some"] * x["x"]).sum()
-
-    supports = {"none": sumout.finite(3, 0), "some": sumout.finite(2, 3)}
-    structure = sumout.read(sumout.density(density, x={"x": (constraints.real, ())}, z=supports))
-    assert (structure.num_sites, structure.num_edges) == (3, 0)
-
-
 def test_large_cliques_are_read_without_listing_their_edges():
     def density(x, z, data):
         return jnp.sin(z["s"].sum() * x["x"])

@@ -8,6 +8,7 @@ import numpy as np
 
 from sumout.adapt.mixing import slowest
 from sumout.diagnose.bias import TOLERANCE, Meter, read_meters, worst_excess
+from sumout.diagnose.chains import complain_of_chains
 from sumout.diagnose.mixing import site_columns
 from sumout.errors import OptionError, SamplingWarning
 
@@ -119,12 +120,8 @@ def _below(idata: "xr.DataTree", discrete: list[str]) -> dict[str, dict[str, flo
 def _complaints(
     idata: "xr.DataTree", table: Any, meters: dict[str, Meter], below: dict[str, dict[str, float]]
 ) -> list[str]:
-    found = []
+    found = complain_of_chains(idata)
     stats = idata["sample_stats"].to_dataset()
-    if table.attrs.get("diverging"):
-        found.append(
-            f"{table.attrs['diverging']} draws diverged (energy or gradient out of bounds): try a smaller step size."
-        )
     if "is_noise_too_large" in stats and bool(stats["is_noise_too_large"].values.any()):
         found.append(
             "the gradient noise exceeds what the friction can absorb, so the draws are over-dispersed: use a smaller "

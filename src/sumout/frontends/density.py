@@ -11,8 +11,10 @@ from jaxtyping import Array
 from numpyro.distributions import biject_to
 from numpyro.distributions.constraints import Constraint
 
-from sumout.errors import ModelError, OptionError
+from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments
+from sumout.frontends.bijections import is_identity
+from sumout.frontends.refusals import first_line
 from sumout.program import ContinuousSite, DiscreteSite, Program
 from sumout.supports import Count, Finite, Implicit, ImplicitSpec, Support, as_shape
 
@@ -124,7 +126,7 @@ def _continuous_site(name: str, spec: Any) -> tuple[Any, ContinuousSite]:
         raise ModelError(
             f"x['{name}']: {constraint} with shape {shape} has no map to the real line: {error}"
         ) from error
-    return bijection, ContinuousSite(shape, tuple(unconstrained))
+    return bijection, ContinuousSite(shape, tuple(unconstrained), is_identity(bijection))
 
 
 def _support(name: str, support: Any, data: Any) -> Support:
@@ -162,9 +164,11 @@ def _trace_arguments(
             f"are not known while it is traced: use jnp.where, lax.cond and jnp functions. JAX says: "
             f"{str(error).splitlines()[0]}"
         ) from error
-    except (TypeError, ValueError) as error:
+    except SumoutError:
+        raise
+    except Exception as error:
         raise ModelError(
-            f"the log density cannot be evaluated with variables of shape {shapes}: {str(error).splitlines()[0]}"
+            f"the log density cannot be evaluated with variables of shape {shapes}: {first_line(error)}"
         ) from error
     if not isinstance(out, jax.ShapeDtypeStruct):
         raise ModelError(f"the log density should return one number, but it returns {type(out).__name__}.")

@@ -22,8 +22,18 @@ from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, log_density, potential_energy
 from numpyro.primitives import Messenger
 
-from sumout.errors import ModelError, OptionError
+from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments
+from sumout.frontends.bijections import is_identity
+from sumout.frontends.refusals import (
+    OneOfAName,
+    check_data,
+    check_site,
+    describe_failure,
+    describe_law,
+    is_inside,
+    place,
+)
 from sumout.program import ContinuousSite, DiscreteSite, Program
 from sumout.supports import Count, Finite, Support
 
@@ -83,12 +93,16 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         values = constrain_fn(model_of(z), (arguments.rebuild(data),), {}, x, return_deterministic=True)
         return {name: values[name] for name in [*sites.continuous, *sites.deterministic]}
 
-    def log_likelihood_named(x, z, data):
+    def log_terms_named(x, z, data):
         values = arguments.rebuild(data)
         with validation_enabled():
             latent = constrain_fn(model_of(z), (values,), {}, x)
             trace = handlers.trace(handlers.substitute(model_of(z), data=latent)).get_trace(values)
-            return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in sites.observed}
+            return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in sites.laws}
+
+    def log_likelihood_named(x, z, data):
+        terms = log_terms_named(x, z, data)
+        return {name: terms[name] for name in sites.observed}
 
     return Program(
         x=sites.continuous,
@@ -97,8 +111,10 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         log_joint=log_joint,
         constrain_named=constrain_named,
         log_likelihood_named=None if sites.is_scaled else log_likelihood_named,
+        log_terms_named=log_terms_named,
         log_joint_without_jacobian=log_joint_without_jacobian,
         observed=sites.observed,
+        laws=sites.laws,
         dims=sites.dims,
         fixed=arguments.fixed,
         name=_name(model),
@@ -113,6 +129,7 @@ class _Sites:
     discrete: dict[str, DiscreteSite]
     deterministic: tuple[str, ...]
     observed: dict[str, np.ndarray]
+    laws: dict[str, str]  # of all sites that have a density
     dims: dict[str, tuple[str, ...]]
     is_scaled: bool  # some data count more or less than once
 
@@ -128,14 +145,14 @@ class _Sites:
             continuous.update({n: _continuous_site(n, s) for n, s in seen.items() if _is_continuous_latent(s)})
             bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
             observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
-            return bounds, observed
+            return bounds, observed, {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
 
         key = jax.random.key(0)
         closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(key, arguments.data)
         needs_key = _outputs_that_need_key(closed)
         values = jax.jit(jaxpr_as_fun(closed))(key, *jax.tree.leaves(arguments.data))
         known = [None if random else np.asarray(value) for value, random in zip(values, needs_key, strict=True)]
-        bounds, observed = jax.tree.unflatten(jax.tree.structure(shapes), known)
+        bounds, observed, inside = jax.tree.unflatten(jax.tree.structure(shapes), known)
 
         discrete = {name: DiscreteSite(_support(name, seen[name], ends)) for name, ends in bounds.items()}
         discrete = {name: discrete[name] for name in seen if name in discrete}
@@ -147,8 +164,11 @@ class _Sites:
             )
         dims = _all_dims(seen)
         observed = {name: value for name, value in observed.items() if value is not None}
+        for name, value in observed.items():
+            check_data(name, seen[name]["fn"], value, inside[name])
         is_scaled = any(site.get("scale") is not None for site in seen.values() if _is_data(site))
-        return _Sites(continuous, discrete, deterministic, observed, dims, is_scaled)
+        laws = {name: describe_law(site["fn"]) for name, site in seen.items() if site["type"] == "sample"}
+        return _Sites(continuous, discrete, deterministic, observed, laws, dims, is_scaled)
 
 
 def _name(model: Any) -> str:
@@ -166,50 +186,25 @@ def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> Arguments:
         return split_arguments(arguments, lambda values: _trace(call, values, jax.random.key(0)))
     except BY_VALUE as error:
         raise ModelError(
-            "the model asks for the value of a latent site in Python code (`if z:`, `int(z)`, `table[z]` with a list "
-            "or NumPy table, a NumPy function of it). Latent values are not known while the model is traced: use "
-            f"jnp.where, lax.cond and jnp arrays. JAX says: {str(error).splitlines()[0]}"
+            f"the model asks{place(error)} for the value of a latent site in Python code (`if z:`, `int(z)`, "
+            "`table[z]` with a list or NumPy table, a NumPy function of it). Latent values are not known while the "
+            f"model is traced: use jnp.where, lax.cond and jnp arrays. JAX says: {str(error).splitlines()[0]}"
         ) from error
-    except AssertionError as error:
-        raise ModelError(f"NumPyro refuses the model: {error or 'a site and a plate have the same name'}") from error
+    except SumoutError:
+        raise
+    except Exception as error:
+        raise ModelError(describe_failure(error, arguments)) from error
 
 
 def _trace(call: Callable[[dict], Any], arguments: dict[str, Any], key: jax.Array) -> dict[str, dict]:
     """One random run of the model, as NumPyro's trace of its sites."""
     with validation_enabled():
         # Continuous sites are not drawn from their priors: an improper one has nothing to draw from.
-        started = handlers.substitute(handlers.seed(_ArrayData(call), key), substitute_fn=init_to_uniform)
+        started = handlers.substitute(handlers.seed(OneOfAName(_ArrayData(call)), key), substitute_fn=init_to_uniform)
         trace = handlers.trace(started).get_trace(arguments)
     for name, site in trace.items():
-        _check_site(name, site)
+        check_site(name, site)
     return dict(trace)
-
-
-def _check_site(name: str, site: dict) -> None:
-    """Refuse what cannot work, before anything is computed."""
-    if "Tracer" in name:
-        raise jax.errors.TracerArrayConversionError(site["value"])  # a name made from an array's value
-    if name in ("chain", "draw") and site["type"] in ("sample", "deterministic"):
-        raise ModelError(f"site '{name}': results use this name for their own dimension; call the site something else.")
-    if "/" in name:
-        raise ModelError(f"site '{name}': a name cannot contain '/', which separates the groups of a result.")
-    if site["type"] == "param":
-        raise ModelError(
-            f"'{name}' is a numpyro.param, which has no prior: make it a sample site, or pass its value as an argument."
-        )
-    if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
-        raise ModelError(
-            f"plate '{name}' draws a random subsample ({site['args'][1]} of {site['args'][0]}); "
-            "sumout uses all data: remove subsample_size."
-        )
-    if site["type"] == "sample" and site["is_observed"]:
-        shape, event_dim = jnp.shape(site["value"]), site["fn"].event_dim
-        expected = site["fn"].shape()
-        if jnp.size(site["value"]) and len(shape) >= event_dim and shape[-len(expected) :] != expected and expected:
-            raise ModelError(
-                f"observed site '{name}': its data have shape {shape}, its distribution (with its plates) {expected}; "
-                "the two would be stretched against each other. Reshape the data or the parameters."
-            )
 
 
 class _ArrayData(Messenger):
@@ -309,10 +304,11 @@ def _interval(shape: tuple[int, ...], lower: np.ndarray, upper: np.ndarray) -> F
 def _continuous_site(name: str, site: dict) -> ContinuousSite:
     shape = jnp.shape(site["value"])
     try:
-        unconstrained = biject_to(site["fn"].support).inverse_shape(shape)
+        bijection = biject_to(site["fn"].support)
+        unconstrained = bijection.inverse_shape(shape)
     except NotImplementedError as error:
         raise ModelError(f"site '{name}': {site['fn'].support} has no map to the real line.") from error
-    return ContinuousSite(shape, tuple(unconstrained))
+    return ContinuousSite(shape, tuple(unconstrained), is_identity(bijection))
 
 
 def _all_dims(seen: dict[str, dict]) -> dict[str, tuple[str, ...]]:

@@ -98,7 +98,7 @@ class Info:
         noise_share: how much of the noise that should be injected the gradient itself supplies, the largest share over
             coordinates.
         is_noise_too_large: the share exceeds 1, or what is owed grows and grows, so that the draws are over-dispersed.
-        diverging: the step was not finite; the chain stayed where it was.
+        diverging: the step was not finite, and the chain stayed where it was, or the log density was not.
     """
 
     log_density: Float[Array, ""]
@@ -179,7 +179,8 @@ class Stochastic(Kernel):
         step_size = before.tuning.step_size
         share = jnp.max(self.share(step_size, before.noise.variance * before.tuning.scale**2), initial=0)
         is_noise_too_large = (share > 1) | jnp.any(after.noise.debt > MOST_DEBT)
-        info = Info(estimate.log_density, step_size, share, is_noise_too_large, ~is_sound)
+        diverging = ~is_sound | ~jnp.isfinite(estimate.log_density)
+        info = Info(estimate.log_density, step_size, share, is_noise_too_large, diverging)
         return jax.tree.map(lambda a, b: jnp.where(is_sound, a, b), after, stopped), info
 
     def adapt(self, key: Array, state: Any, info: Info, data: Data, t: Array, length: Array) -> Any:

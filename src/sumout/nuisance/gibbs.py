@@ -68,7 +68,8 @@ class Gibbs:
 
 
 def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:
-    """An index for every column, by one uniform each; never one of probability zero."""
+    """An index for every column, by one uniform each; never one of probability zero, or of none (NaN)."""
+    log_weights = jnp.where(jnp.isnan(log_weights), -jnp.inf, log_weights)
     return invert(log_weights, uniform(key, log_weights.shape[1:], log_weights.dtype))
 
 

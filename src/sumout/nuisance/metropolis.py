@@ -49,8 +49,8 @@ class Metropolis:
         """Log of the probability that a member accepts its proposal."""
         now = self.block.factor_sums(x, z, data)
         then = self.block.factor_sums(x, self.block.place(z, proposed), data)
-        # From an impossible value (an unlucky start) go anywhere.
-        log_ratio = jnp.where(now == -jnp.inf, 0.0, then - now)
+        # From an impossible value (an unlucky start), or one whose density is NaN, go anywhere.
+        log_ratio = jnp.where(now > -jnp.inf, then - now, 0.0)
         return jnp.log(BOLDNESS) + jnp.minimum(log_ratio, 0.0)
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from sumout.doctor.check import check_plan
 from sumout.errors import OptionError
 from sumout.kernels.kernel import Kernel
 from sumout.program import Program
@@ -88,6 +89,7 @@ def sample(
         program, draws=draws, tune=tune, steps=1 if steps is None else steps, chains=chains, seed=seed, chunk=chunk
     )
     ready = set_up(program, kernel, plan)
+    check_plan(ready.plan).tell()
     key_start, key_guard, key_run = split(new_key(seed), 3)
     naming = ready.naming(log_likelihood)
     options = {"kernel": repr(ready.kernel), "seed": seed, "tune": tune, "plan": json.dumps(dict(plan or {}))}

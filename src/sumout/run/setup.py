@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from sumout.gradient import make_target
+from sumout.guesses import draw_z
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.names import find_kernel
 from sumout.likelihood import build_likelihood
@@ -16,7 +17,7 @@ from sumout.randomness import split, uniform
 from sumout.reading.structure import QUICK_COMPILE, guard
 from sumout.run.loop import Loop
 from sumout.run.result import EachDraw, Naming
-from sumout.run.start import Starts, draw_z
+from sumout.run.start import Starts
 
 GUARD_FLIPS = 4
 

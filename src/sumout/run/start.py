@@ -10,7 +10,6 @@ num_x nats of where it ended. In a Gaussian a draw is ½ num_x below the top on 
 far out as draws do, each where its own climb came in: chains remain over-dispersed, as r_hat wants them.
 """
 
-import math
 from functools import partial
 from typing import Any
 
@@ -19,45 +18,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.doctor.blame import describe_failure
 from sumout.errors import StartError
 from sumout.gradient import Target
+from sumout.guesses import draw_x, draw_z
 from sumout.program import Data, Nuisance, Program
-from sumout.randomness import fold_in, split, uniform
+from sumout.randomness import fold_in, split
 from sumout.reading.structure import QUICK_COMPILE
-from sumout.supports import Count, Finite, Implicit
 
 TRIES = 8
 SETTLING_SWEEPS = 10
 CLIMBING_STEPS = 200
 CLIMBING_RATE = 0.5  # half-way, less before and after; Adam moves each coordinate by about as much in a step
 FEW_SITES = 200  # with no more of them, compiling well would take longer than climbing slowly
-HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, as in Stan and NumPyro
-
-
-def draw_x(key: Array, program: Program) -> Array:
-    """A rough start for x."""
-    return HALF_WIDTH * (2 * uniform(key, (program.num_x,)) - 1)
-
-
-def draw_z(key: Array, program: Program, data: Data) -> Nuisance:
-    """A rough start for z: any value of its support."""
-    keys = split(key, len(program.z))
-    return {name: _draw_site(k, site, data) for k, (name, site) in zip(keys, program.z.items(), strict=True)}
-
-
-def _draw_site(key, site, data):
-    support, size = site.support, site.num_elements
-    if isinstance(support, Implicit):
-        drawn = jax.vmap(support.sample, in_axes=(0, None))(split(key, size), data)
-    elif isinstance(support, Count):
-        drawn = support.lower + jnp.exp2(8 * uniform(key, (size,))).astype(site.dtype) - 1
-    else:
-        assert isinstance(support, Finite)
-        values, allowed = support.rows()
-        num_allowed = jnp.asarray(allowed.sum(axis=1))
-        which = jnp.floor(uniform(key, (size,)) * num_allowed).astype(int)
-        drawn = jnp.take_along_axis(jnp.asarray(values), jnp.minimum(which, num_allowed - 1)[:, None], axis=1)
-    return drawn.reshape(site.shape).astype(site.dtype)
 
 
 def compiler_options(program: Program) -> dict[str, Any] | None:
@@ -82,9 +55,10 @@ class Starts:
         keys = jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
         x, z, is_sound = self._search(keys, self.program.data)
         if not np.asarray(is_sound).all():
-            lost = int(np.flatnonzero(~np.asarray(is_sound))[0])
-            one = jax.tree.map(lambda a: a[lost], z)
-            raise StartError(describe_failure(self.program, self.target, x[lost], one, f"{TRIES} tries a chain"))
+            lost = np.flatnonzero(~np.asarray(is_sound))
+            where = x[lost], jax.tree.map(lambda a: a[lost], z)
+            density = self.target.log_density
+            raise StartError(describe_failure(self.program, density, *where, f"{TRIES} tries a chain"))
         return x, z
 
 
@@ -128,26 +102,3 @@ def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Arr
 def _settle(target: Target, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
     """Z after some sweeps at x."""
     return jax.lax.fori_loop(0, SETTLING_SWEEPS, lambda i, z: target.move(fold_in(key, i), x, z, data), z)
-
-
-def describe_failure(program: Program, target: Target, x: Array, z: Nuisance, tries: str) -> str:
-    """Say what is not finite, as closely as can be told."""
-    log_density, gradient = jax.value_and_grad(target.log_density)(x, z, program.data)
-    lines = [f"no start with a finite log density was found for '{program.name}' in {tries}."]
-    if not math.isfinite(log_density):
-        lines.append(f"At the last one the log density is {float(log_density)}.")
-    named = program.unravel(gradient)
-    broken = [name for name, g in named.items() if not np.isfinite(np.asarray(g)).all()]
-    if broken:
-        lines.append(f"Its gradient is not finite in {', '.join(broken)}.")
-    values = program.constrain(x, z, program.data)
-    shown = [
-        f"{name} = {np.array2string(np.asarray(v), precision=3, threshold=4)}"
-        for name, v in [*values.items(), *z.items()]
-    ]
-    lines.append("There: " + "; ".join(shown[:8]) + ".")
-    for name, array in program.data.items():
-        if np.isnan(np.asarray(array, float)).any():
-            lines.append(f"The data '{name or 'data'}' contain NaN; remove them or mask them in the model.")
-    lines.append("Check that the data lie in the support of their distributions and that priors are not degenerate.")
-    return " ".join(lines)

@@ -1,0 +1,1 @@
+"""The model doctor: looks at a program before it is sampled, and says what is wrong with it."""

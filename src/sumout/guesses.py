@@ -1,0 +1,46 @@
+"""Rough guesses of x and z: what is known before anything of the density is."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from sumout.program import Data, DiscreteSite, Nuisance, Program
+from sumout.randomness import split, uniform
+from sumout.supports import Count, Finite, Implicit
+
+HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, as in Stan and NumPyro
+
+
+def draw_x(key: Array, program: Program) -> Array:
+    """A rough start for x."""
+    return HALF_WIDTH * (2 * uniform(key, (program.num_x,)) - 1)
+
+
+def draw_z(key: Array, program: Program, data: Data) -> Nuisance:
+    """A rough start for z: any value of its support."""
+    keys = split(key, len(program.z))
+    return {name: _draw_site(k, site, data) for k, (name, site) in zip(keys, program.z.items(), strict=True)}
+
+
+def _draw_site(key: Array, site: DiscreteSite, data: Data) -> Array:
+    support, size = site.support, site.num_elements
+    if isinstance(support, Implicit):
+        drawn = jax.vmap(support.sample, in_axes=(0, None))(split(key, size), data)
+        return drawn.reshape(site.shape).astype(site.dtype)
+    return value_at(site, uniform(key, (size,)), jnp)
+
+
+def value_at(site: DiscreteSite, levels: Any, numpy: Any) -> Any:
+    """The values of a finite or count site at levels from 0 to 1, one for each element, by NumPy or JAX's NumPy."""
+    support = site.support
+    if isinstance(support, Count):
+        drawn = support.lower + numpy.exp2(8 * levels).astype(site.dtype) - 1
+    else:
+        assert isinstance(support, Finite)
+        values, allowed = support.rows()
+        num_allowed = numpy.asarray(allowed.sum(axis=1))
+        which = numpy.minimum(numpy.floor(levels * num_allowed).astype(int), num_allowed - 1)
+        drawn = numpy.take_along_axis(numpy.asarray(values), which[:, None], axis=1)
+    return drawn.reshape(site.shape).astype(site.dtype)
