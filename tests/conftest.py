@@ -1,14 +1,28 @@
-"""The suite runs in double precision, with annotations checked and JAX watching for random keys used twice.
+"""The suite runs in double precision, with annotations checked.
 
 Most tests compile more than they run, so code is compiled quickly rather than well.
 """
 
+from typing import Any
+
 import jax
+from jax._src import compiler
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_disable_most_optimizations", True)
+
+get_compile_options = compiler.get_compile_options
+
+
+def compile_quickly(*args: Any, env_options_overrides: Any = None, **kwargs: Any) -> Any:
+    """Emitting fusions the older way takes half the time; with optimisations on it may take for ever."""
+    if compiler._DISABLE_MOST_OPTIMIZATIONS.value:
+        env_options_overrides = {"xla_cpu_use_fusion_emitters": False, **(env_options_overrides or {})}
+    return get_compile_options(*args, env_options_overrides=env_options_overrides, **kwargs)
+
+
+compiler.get_compile_options = compile_quickly
 
 # Not the modules that users call, which are given wrong types on purpose, nor states of chains, which JAX builds with
 # a leading axis of chains, nor the innermost loops of the reading, whose time is tested.

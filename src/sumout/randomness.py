@@ -8,6 +8,7 @@ A key gives numbers, or new keys by `fold_in`, or new keys by `split`: never two
 same, they differ, as each counts in a range of its own.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -59,13 +60,12 @@ def normal(key: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
     return np.sqrt(2).astype(numbers.dtype) * jax.lax.erf_inv(jnp.maximum(2 * numbers - 1, lowest))
 
 
-@jax.jit  # traced once for each size, however often it is used; so is what follows
-def _keys(key: Array, counter: Array, purpose: Any) -> Array:
+def _keys(key: Array, counter: Array, purpose: np.uint32) -> Array:
     return jax.random.wrap_key_data(jnp.stack(_words(key, counter, purpose), axis=-1), impl="threefry2x32")
 
 
-@jax.jit
-def _words(key: Array, counter: Array, purpose: Any) -> tuple[Array, Array]:
+@partial(jax.jit, static_argnums=2)  # traced once for each size, however often it is used
+def _words(key: Array, counter: Array, purpose: np.uint32) -> tuple[Array, Array]:
     """Two random words for each counter."""
     words = jax.random.key_data(key)
     keys = (words[0], words[1], words[0] ^ words[1] ^ PARITY)

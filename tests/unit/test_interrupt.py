@@ -3,7 +3,6 @@
 import signal
 import threading
 
-import jax
 import numpy as np
 import pytest
 
@@ -30,11 +29,10 @@ def stop_at(monkeypatch, number, when):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_was_drawn_is_kept(monkeypatch, capsys, number):
-    with jax.debug_key_reuse(False):
-        whole = sumout.sample(PROGRAM, "ghmc", plan={"coin": "draw"}, **OPTIONS)
-        handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-        stop_at(monkeypatch, number, 60)
-        part = sumout.sample(PROGRAM, "ghmc", plan={"coin": "draw"}, **OPTIONS)
+    whole = sumout.sample(PROGRAM, "ghmc", plan={"coin": "draw"}, **OPTIONS)
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    stop_at(monkeypatch, number, 60)
+    part = sumout.sample(PROGRAM, "ghmc", plan={"coin": "draw"}, **OPTIONS)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     assert whole.posterior.attrs["complete"] is True
     assert part.posterior.attrs["complete"] is False

@@ -49,9 +49,8 @@ def test_normal_numbers_are_normal(dtype):
 
 def test_different_keys_give_different_numbers():
     key = new_key(0)
-    with jax.debug_key_reuse(False):
-        keys = [*split(key, 3), *(fold_in(key, i) for i in range(3)), key]
-        numbers = [np.asarray(uniform(key, (1000,))) for key in keys]
+    keys = [*split(key, 3), *(fold_in(key, i) for i in range(3)), key]
+    numbers = [np.asarray(uniform(key, (1000,))) for key in keys]
     assert len(np.unique(np.concatenate(numbers))) == 7000
 
 

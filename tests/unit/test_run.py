@@ -26,10 +26,9 @@ def test_draws_do_not_depend_on_the_chunks_or_the_progress_bar(kernel, capsys):
     plan = {"coin": "sum" if isinstance(kernel, sumout.HMC) else "draw"}
     options = {"draws": 130, "tune": 11, "chains": 2, "seed": 4, "plan": plan}
     reference = sumout.sample(program, kernel, **options)
-    with jax.debug_key_reuse(False):  # watched above
-        same(reference, sumout.sample(program, kernel, chunk=7, progress=True, **options))
-        for chunk in (1, 1000):
-            same(reference, sumout.sample(program, kernel, chunk=chunk, **options))
+    same(reference, sumout.sample(program, kernel, chunk=7, progress=True, **options))
+    for chunk in (1, 1000):
+        same(reference, sumout.sample(program, kernel, chunk=chunk, **options))
     assert "sampling, 2 chains" in capsys.readouterr().err
 
 
@@ -93,11 +92,10 @@ def test_a_second_run_compiles_nothing_and_draws_the_same():
             compiled.append(seconds)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
-    with jax.debug_key_reuse(False):  # watched elsewhere
-        first = sumout.sample(program, draws=5, tune=5, chains=2)
-        assert compiled
-        compiled.clear()
-        second = sumout.sample(program, draws=5, tune=5, chains=2)
+    first = sumout.sample(program, draws=5, tune=5, chains=2)
+    assert compiled
+    compiled.clear()
+    second = sumout.sample(program, draws=5, tune=5, chains=2)
     jax.monitoring.unregister_event_duration_listener(listen)
     assert not compiled
     same(first, second)

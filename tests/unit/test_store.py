@@ -7,7 +7,6 @@ import signal
 import warnings
 from contextlib import contextmanager
 
-import jax
 import numpy as np
 import pytest
 
@@ -23,20 +22,13 @@ PROGRAM = ENUMERABLE["survey"]()
 OPTIONS = {"kernel": "ghmc", "plan": {"coin": "draw"}, "chains": 2, "tune": 30, "draws": 40, "chunk": 7}
 
 
-@pytest.fixture(autouse=True)
-def _unwatched():
-    with jax.debug_key_reuse(False):  # watched in the tests of the loop
-        yield
-
-
 def run(folder=None, **options):
     return sumout.sample(PROGRAM, store=folder, **{**OPTIONS, **options})
 
 
 @pytest.fixture(scope="module")
 def undisturbed():
-    with jax.debug_key_reuse(False):
-        return run()
+    return run()
 
 
 @pytest.fixture
@@ -167,7 +159,7 @@ def test_a_full_disk(tmp_path, monkeypatch, undisturbed):
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    with pytest.MonkeyPatch.context() as patch, jax.debug_key_reuse(False):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "OFTEN", 0.0)
         patch.setattr(store, "GROWTH", 0.0)
         run(folder)
