@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sumout.diagnose.bias import Meter
-from sumout.studies.agreement import Moments, agreement_table
+from sumout.studies.agreement import Moments, agreement_table, agreement_to_json
 from sumout.studies.claims import CLAIMS, judge, stand
 from sumout.studies.evaluate import QUICK, Evaluation
 from sumout.studies.measure import Measurement, Outcome
@@ -96,6 +96,9 @@ def test_agreement_with_stan_is_told():
     stan = {"survey": Moments(np.array(SURVEY.mean), np.array(SURVEY.sd), np.array([10_000.0]))}
     table = agreement_table(evaluation(sghmc_1={"wider": 1.6}, mh_hmc={"shift": 0.4}), stan)
     assert [row[3].here for row in table.rows] == ["no", "yes", "no", *["yes"] * 5]
+    numbers = agreement_to_json(evaluation(mh_hmc={"shift": 0.4}), stan)["survey"]
+    assert numbers["mh-hmc"]["is_off"] and not numbers["hmc"]["is_off"]
+    assert abs(numbers["mh-hmc"]["difference"] - 0.4) < 0.1
 
 
 def test_labels_are_put_in_order():

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure, print, write."""
     from sumout.pages.svg import check_matplotlib
     from sumout.run.progress import bar
-    from sumout.studies.agreement import agreement_table, check_stan, run_stan
+    from sumout.studies.agreement import agreement_table, agreement_to_json, check_stan, run_stan
     from sumout.studies.evaluate import FULL, QUICK, Evaluator
     from sumout.studies.models import STUDIES
     from sumout.studies.page import build_page
@@ -92,7 +92,10 @@ def run(options: argparse.Namespace) -> int:
     if agreement is not None:
         tables.append(agreement_table(evaluation, agreement))
     page, numbers = options.out / "studies.html", options.out / "studies.json"
-    numbers.write_text(json.dumps(to_json(evaluation), indent=1) + "\n", encoding="utf-8")
+    found = to_json(evaluation)
+    if agreement is not None:
+        found["agreement_with_stan"] = agreement_to_json(evaluation, agreement)
+    numbers.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     page.write_text(build_page(evaluation, agreement), encoding="utf-8")
     if not options.quiet:
         _print(tables)

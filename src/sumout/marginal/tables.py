@@ -43,9 +43,10 @@ class Setting:
     chosen: np.ndarray | None  # None: all of them
 
     @property
-    def source(self) -> bytes | None:
+    def source(self) -> tuple[str, bytes] | None:
         """The same for settings that put the same number everywhere; None where one number is not enough."""
-        return self.values.tobytes() if self.chosen is None and self.values.shape[1] == 1 else None
+        is_one = self.chosen is None and self.values.shape[1] == 1
+        return (self.values.dtype.str, self.values.tobytes()) if is_one else None
 
     def place(self, old: Array, number: Array) -> Array:
         """The array with the chosen elements set to their value of that number."""

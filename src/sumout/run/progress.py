@@ -3,12 +3,18 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 
 import numpy as np
 
+from sumout.adapt.mixing import slowest
 from sumout.run.loop import Progress
 
-SHOWN = {"acceptance_rate": "acceptance {:.2f}", "noise_share": "noise share {:.2f}"}
+SHOWN = {"acceptance_rate": "acceptance", "noise_share": "noise share"}
+MOST_CHAINS = 8  # of which each is shown
+RECENT = 1000  # draws by which the effective ones are judged
+FEWEST = 20
+SELDOM = 2.0  # seconds between two such judgements
 
 Show = Callable[[str, int, int, str], None]
 
@@ -43,6 +49,49 @@ def bar(wanted: bool | None, title: str) -> Iterator[Show | None]:
         yield show
 
 
+class Notes:
+    """What to say of the chains beside the bar: acceptance or noise share and divergences of each, effective draws."""
+
+    def __init__(self):
+        self._diverged = np.zeros((), int)
+        self._recent: list[np.ndarray] = []
+        self._told, self._effective = 0.0, ""
+
+    def add(self, progress: Progress) -> str:
+        """Take a chunk into account, and say how things are."""
+        info = vars(progress.latest.info)
+        words = [
+            f"{name} {_each(np.mean(info[field], axis=1), '{:.2f}')}" for field, name in SHOWN.items() if field in info
+        ]
+        if progress.done > progress.tune:
+            self._diverged = self._diverged + np.sum(info.get("diverging", 0), axis=-1)
+            words += [f"divergences {_each(self._diverged, '{}')}" if self._diverged.any() else ""]
+            words += [self._effective_draws(progress)]
+        return " · ".join(word for word in words if word)
+
+    def _effective_draws(self, progress: Progress) -> str:
+        """Of all draws, judged by the latest; worked out now and then."""
+        latest = progress.latest
+        self._recent.append(np.concatenate([latest.x, latest.info.log_density[..., None]], axis=-1))
+        while sum(part.shape[1] for part in self._recent[1:]) > RECENT:
+            self._recent.pop(0)
+        now = perf_counter()
+        if now - self._told > SELDOM:
+            columns = np.concatenate(self._recent, axis=1)
+            made = progress.done - progress.tune
+            if columns.shape[1] >= FEWEST:
+                ess = slowest(columns)[0] / columns.shape[1] * made
+                self._effective = "" if np.isnan(ess) else f"{ess:,.0f} effective draws"
+            self._told = perf_counter()
+        return self._effective
+
+
+def _each(values: np.ndarray, form: str) -> str:
+    """One number for each chain, or the range where there are many."""
+    shown = values if len(values) <= MOST_CHAINS else (values.min(), values.max())
+    return (" " if len(values) <= MOST_CHAINS else " to ").join(form.format(value) for value in shown)
+
+
 @contextmanager
 def progress_bar(wanted: bool | None, chains: int) -> Iterator[Callable[[Progress], None]]:
     """A function to call after every chunk of draws."""
@@ -50,16 +99,10 @@ def progress_bar(wanted: bool | None, chains: int) -> Iterator[Callable[[Progres
         if show is None:
             yield lambda progress: None
             return
-        diverged = 0
+        notes = Notes()
 
         def report(progress: Progress) -> None:
-            nonlocal diverged
-            info = vars(progress.latest.info)
-            is_warming_up = progress.done <= progress.tune
-            diverged += 0 if is_warming_up else int(np.sum(info.get("diverging", 0)))
-            notes = [words.format(float(np.mean(info[name]))) for name, words in SHOWN.items() if name in info]
-            notes += [f"{diverged} divergences"] if diverged else []
-            phase = "warming up" if is_warming_up else "sampling"
-            show(f"{phase}, {chains} chains", progress.done, progress.total, " · ".join(notes))
+            phase = "warming up" if progress.done <= progress.tune else "sampling"
+            show(f"{phase}, {chains} chains", progress.done, progress.total, notes.add(progress))
 
         yield report

@@ -12,7 +12,7 @@ import numpy as np
 
 from sumout.errors import OptionError
 from sumout.studies.evaluate import Evaluation
-from sumout.studies.measure import MOST_MEAN_ERROR, MOST_SD_ERROR
+from sumout.studies.measure import MOST_MEAN_ERROR, MOST_SD_ERROR, Measurement
 from sumout.studies.models import Study
 from sumout.studies.tables import TITLES, Cell, Table
 
@@ -64,27 +64,54 @@ def on_the_real_line(study: Study, fit: Any) -> np.ndarray:
     return study.in_order(x.reshape(len(x), -1, CHAINS).transpose(2, 1, 0))  # pystan's chains alternate
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """A scheme beside Stan.
+
+    Attributes:
+        difference: the largest of means, in sds.
+        error: of that, by Monte Carlo.
+        sd_ratio: the sd furthest from Stan's, over that.
+        is_off: whether something is further off than chance explains.
+    """
+
+    difference: float
+    error: float
+    sd_ratio: float
+    is_off: bool
+
+
+def compare(one: Measurement, stan: Moments) -> Comparison:
+    """The moments of a scheme with those of Stan."""
+    difference = (one.draws.mean(axis=0) - stan.mean) / stan.sd
+    error = np.sqrt(1 / stan.ess + np.array([each.error for each in one.mean_errors]) ** 2)
+    ratio = one.draws.std(axis=0) / stan.sd
+    i, j = int(np.argmax(np.abs(difference))), int(np.argmax(np.abs(np.log(ratio))))
+    is_off = (np.abs(difference) > MOST_MEAN_ERROR + 3 * error) | (np.abs(ratio - 1) > MOST_SD_ERROR + 3 * error)
+    return Comparison(float(difference[i]), float(error[i]), float(ratio[j]), bool(is_off.any()))
+
+
+def agreement_to_json(evaluation: Evaluation, agreement: Agreement) -> dict[str, dict[str, Any]]:
+    """All numbers, by study and scheme."""
+    return {
+        study.name: {name: vars(compare(one, agreement[study.name])) for name, one in evaluation.of(study).items()}
+        for study in evaluation.studies
+    }
+
+
 def agreement_table(evaluation: Evaluation, agreement: Agreement) -> Table:
     """How far the moments of every scheme are from Stan's."""
     header = ("", "worst difference of means, sds", "worst sd / Stan's sd", "consistent with Stan")
     rows = []
     for study in evaluation.studies:
-        stan = agreement[study.name]
         for one in evaluation.of(study).values():
-            difference = (one.draws.mean(axis=0) - stan.mean) / stan.sd
-            error = np.sqrt(1 / stan.ess + np.array([each.error for each in one.mean_errors]) ** 2)
-            ratio = one.draws.std(axis=0) / stan.sd
-            i, j = int(np.argmax(np.abs(difference))), int(np.argmax(np.abs(np.log(ratio))))
-            is_off = bool(
-                (np.abs(difference) > MOST_MEAN_ERROR + 3 * error).any()
-                or (np.abs(ratio - 1) > MOST_SD_ERROR + 3 * error).any()
-            )
+            found = compare(one, agreement[study.name])
             rows.append(
                 (
                     Cell(f"{TITLES[study.name]}: {one.scheme.title}"),
-                    Cell(f"{difference[i]:.3f} ± {error[i]:.3f}"),
-                    Cell(f"{ratio[j]:.3f}"),
-                    Cell("no" if is_off else "yes", is_off=is_off),
+                    Cell(f"{found.difference:.3f} ± {found.error:.3f}"),
+                    Cell(f"{found.sd_ratio:.3f}"),
+                    Cell("no" if found.is_off else "yes", is_off=found.is_off),
                 )
             )
     note = (
