@@ -3,6 +3,7 @@
 Most tests compile more than they run, so code is compiled quickly rather than well.
 """
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,6 +12,10 @@ from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)
+# What one test has compiled, others need not; nor the next run.
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 get_compile_options = compiler.get_compile_options
 

@@ -42,7 +42,12 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+QUICK = {"wrong noise scale"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.calibration) for name in RUNS]
+)
 def test_planted_bugs_are_complained_of(name):
     kernel, words = RUNS[name]
     program = STUDIES["survey"].program()

@@ -21,10 +21,7 @@ from mixed import MIXED, Mixed
 LIMITS = {"ghmc": (0.1, 0.05), "split_sghmc": (0.15, 0.07)}
 QUICK = {
     ("ghmc", "gmm"),
-    ("ghmc", "selection"),
-    ("ghmc", "blocks"),
     ("split_sghmc", "survey"),
-    ("split_sghmc", "missing"),
 }
 
 

@@ -48,11 +48,9 @@ KERNELS = {
     "hmc on the sum": (sumout.HMC(step_size=0.4, num_leapfrog=4), False),
     "nuts": (sumout.NUTS(step_size=0.4, max_depth=4), True),
 }
-CASES = [("ghmc", model) for model in JOINTS] + [
-    ("ghmc on the sum", "mixture"),
-    ("hmc", "chain"),
-    ("nuts", "selection"),
-]
+ALL = [*(("ghmc", model) for model in JOINTS), ("ghmc on the sum", "mixture"), ("hmc", "chain"), ("nuts", "selection")]
+QUICK = {("ghmc", "mixture"), ("ghmc", "selection"), ("hmc", "chain")}
+CASES = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.calibration) for case in ALL]
 
 
 def make(model, is_drawn=True):
@@ -141,13 +139,16 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", ["no Jacobian", *(pytest.param(name, marks=pytest.mark.calibration) for name in [*FAULTS][1:])]
+)
 def test_faults_are_caught(fault):
     model, plant = FAULTS[fault]
     program, target = make(model)
     assert worst(compare(JOINTS[model], program, plant(target))) > CAUGHT
 
 
+@pytest.mark.calibration
 def test_data_compiled_in_are_caught():
     program, target = make("selection")
     assert worst(compare(JOINTS["selection"], program, with_first_data(target, program.data))) > CAUGHT

@@ -57,9 +57,7 @@ def test_modes_with_z_summed_out(name):
     assert found.log_density == pytest.approx(height + CONSTANT[name], abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name", ["survey", *(pytest.param(name, marks=pytest.mark.calibration) for name in ("gmm", "hmm"))]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.calibration) for name in STUDIES])
 def test_modes_with_z_drawn(name):
     """Within 0.15 posterior sd; averages over 1,000 steps vary by 0.05 at most."""
     study = STUDIES[name]

@@ -161,7 +161,7 @@ BY_KERNEL = {
     "sghmc": ["grid", "count"],
     "default": ["scan", "mixed", "shifted", "implicit"],
 }
-QUICK = {("default", "mixed"), ("default", "implicit")}
+QUICK = {("default", "implicit")}
 EXAMINED = [
     pytest.param(kernel, name, marks=() if (kernel, name) in QUICK else pytest.mark.calibration)
     for kernel, names in BY_KERNEL.items()

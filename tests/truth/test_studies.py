@@ -1,7 +1,7 @@
 """`sumout studies`, small: the tables have their shape, exact schemes are right, and a browser shows the page.
 
 Of 8,000 draws at least 1,000 are effective for every exact scheme on the survey, so that 0.1 sd is three standard
-errors or more away; seeds are fixed. Run by `make calibrate`.
+errors or more away; seeds are fixed. All three models are run by `make calibrate`.
 """
 
 import json
@@ -19,7 +19,6 @@ from sumout.studies.paper import PRINTED, REBUILT
 from sumout.studies.schemes import SCHEMES
 
 SMALL = replace(evaluate.QUICK, draws=1000, tune=300, gradients=4000)
-pytestmark = pytest.mark.calibration  # compiles for minutes
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 # Appended to the page: what is drawn, how large, and what went wrong.
@@ -100,6 +99,7 @@ def test_a_browser_shows_all_figures(survey, tmp_path):
     assert not found["wide"]
 
 
+@pytest.mark.calibration
 def test_all_three_models(tmp_path):
     found = run(tmp_path, ["gmm", "hmm"])["studies"]
     for name, study in found.items():

@@ -38,7 +38,8 @@ class HMC(Tuned):
 
     Attributes:
         step_size: ε in units of the scale; None to tune it, and a scale for each coordinate, during warm-up.
-        num_leapfrog: leapfrog steps in a trajectory; None for as many as the tuned step size needs.
+        num_leapfrog: leapfrog steps in a trajectory; None for as many as the tuned step size needs, or 10 where the
+            step size is given, and the scale not known.
         jitter: each trajectory's step is drawn from (1 − jitter, 1) times ε, lest it keep returning to its start.
         target_acceptance: what the tuning of the step size aims at.
         dense: learn the correlations of x too, not only a scale for each coordinate.
@@ -88,15 +89,15 @@ class HMC(Tuned):
     def tuned(self, states: Any) -> dict[str, Any]:
         """Also the number of leapfrog steps, where it is tuned."""
         found = super().tuned(states)
-        if self.num_leapfrog is None:
+        if self.num_leapfrog is None and self.step_size is None:
             log_steps = np.log(states.tuning.step_size)
             found["num_leapfrog"] = np.full(log_steps.shape, _leaps(log_steps.mean(), np))
         return found
 
     def _leaps(self, step_size: Array) -> int | Array:
         """Leapfrog steps of the next trajectory, of all chains alike: else each would wait for the longest."""
-        if self.num_leapfrog is not None:
-            return self.num_leapfrog
+        if self.num_leapfrog is not None or self.step_size is not None:
+            return self.gradients_per_step
         return _leaps(jax.lax.pmean(jnp.log(step_size), CHAINS))
 
 
