@@ -213,12 +213,14 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
     target = kernel.target
     assert isinstance(target, Target)
 
+    @jax.jit  # traced once, though it is used for its shapes, too
     def step(key: Array, state: Any, data: Data, t: Array, length: Array) -> tuple[Any, Any]:
         key_step, key_adapt = split(fold_in(key, t))
         state, info = kernel.step(key_step, state, data, t)
         adapted = jax.lax.cond(t < length, lambda: kernel.adapt(key_adapt, state, info, data, t, length), lambda: state)
         return adapted, info
 
+    @jax.jit
     def record(key: Array, state: Any, data: Data, number: Array) -> tuple[Array, Nuisance]:
         """The gradient at a draw, and all of z."""
         key_move, key_recover = split(fold_in(fold_in(key, RECORDING), number))

@@ -79,8 +79,9 @@ def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Arr
     import optax  # takes a tenth of a second to import
 
     # Slow at first: large steps would empty one component of a mixture before it has found its place.
-    adam = optax.adam(optax.warmup_cosine_decay_schedule(0.0, CLIMBING_RATE, CLIMBING_STEPS // 2, CLIMBING_STEPS))
-    key_x, key_z, key_settle, key_climb = split(key, 4)
+    rate = optax.warmup_cosine_decay_schedule(0.0, CLIMBING_RATE, CLIMBING_STEPS // 2, CLIMBING_STEPS)
+    adam = optax.adam(lambda count: rate(jnp.maximum(count - SETTLING_SWEEPS, 0)))  # until then only z moves
+    key_x, key_z, key_climb = split(key, 3)
 
     def step(carry: tuple[Array, Nuisance, Any], i: Array) -> tuple[tuple[Array, Nuisance, Any], tuple[Array, Array]]:
         x, z, memory = carry
@@ -91,9 +92,9 @@ def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Arr
         z = target.move(fold_in(key_climb, i), new, z, data)
         return (new, z, moved_on), (x, jnp.where(is_sound, log_density, -jnp.inf))
 
-    x = draw_x(key_x, program)
-    z = _settle(target, key_settle, x, draw_z(key_z, program, data), data)
-    (_, z, _), (path, log_densities) = jax.lax.scan(step, (x, z, adam.init(x)), jnp.arange(CLIMBING_STEPS))
+    x, z = draw_x(key_x, program), draw_z(key_z, program, data)
+    steps = jnp.arange(SETTLING_SWEEPS + CLIMBING_STEPS)
+    (_, z, _), (path, log_densities) = jax.lax.scan(step, (x, z, adam.init(x)), steps)
     # A step into the void is taken back: the highest point so far stands for it.
     highest = jax.lax.cummax(log_densities)
     return path, z, highest
