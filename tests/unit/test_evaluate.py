@@ -9,6 +9,8 @@ import pytest
 from numpyro.distributions import constraints
 
 import sumout
+from sumout.plan import plan_for
+from sumout.studies.models import STUDIES
 
 from programs import ENUMERABLE
 
@@ -89,3 +91,36 @@ def test_one_number_for_a_site_stands_for_all_its_elements(name):
             small = factors(x, {**others, site: jnp.full((1,) * len(spec.shape), value, spec.dtype)}, program.data)
             for one, other in zip(full, small, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def reductions():
+    """Reductions along axes with and without content that varies."""
+
+    def mixture(y):
+        logits = numpyro.sample("logits", dist.Normal(0, 1).expand([3, 4]).to_event(2))
+        with numpyro.plate("points", len(y)):
+            z = numpyro.sample("z", dist.Categorical(jnp.ones(3) / 3))
+            row = logits[z]
+            weight = jnp.prod(1 + row**2, -1) + row.min(-1) + jnp.sum(jnp.ones((len(y), 5)) * z[:, None], -1)
+            numpyro.sample("y", dist.Normal(jnp.max(row, -1) + weight, 1 + jnp.any(row > 0, -1)), obs=y)
+
+    return sumout.program(mixture, np.linspace(0, 1, 6))
+
+
+def test_reductions_keep_what_is_small():
+    program = reductions()
+    structure = sumout.read(program)
+    at_x = 0.3 * np.arange(program.num_x) - 1
+    for number in range(3):
+        one = structure.factors(at_x, {"z": jnp.full((1,), number)}, program.data)
+        every = structure.factors(at_x, {"z": jnp.full((6,), number)}, program.data)
+        for small, large in zip(one, every, strict=True):
+            np.testing.assert_allclose(small, large)
+
+
+def test_the_transitions_of_a_chain_are_computed_once():
+    program = STUDIES["hmm"].program()
+    z = {name: jnp.zeros(site.shape, site.dtype) for name, site in program.z.items()}
+    ((_, tables),) = plan_for(program, None).summation._tables(jnp.zeros(program.num_x), z, program.data)
+    assert tables.joint.shape == (1, 1, 3, 3)
+    assert tables.single.shape == (16, 1, 3)

@@ -13,7 +13,7 @@ the marginals of the tables.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,8 @@ from sumout.nuisance.gibbs import invert
 from sumout.randomness import uniform
 
 MOST_UNROLLED = 32  # levels; compiled code grows with them, and a loop costs more than a short level itself
+
+MOST_WRITTEN_OUT = 4  # values that are added one by one
 
 Reduce = Callable[[Array], Array]
 
@@ -42,12 +44,19 @@ def _log_sum_exp_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Arr
 
 
 def _log_sum_exp(table: Array) -> tuple[Array, Array]:
-    highest = jnp.max(table, axis=-2, keepdims=True)
+    highest = _fold(jnp.maximum, jnp.max, table)
     highest = lax.stop_gradient(jnp.where(jnp.isfinite(highest), highest, 0.0))
     terms = jnp.exp(table - highest)
-    total = terms.sum(axis=-2, keepdims=True)
+    total = _fold(jnp.add, jnp.sum, terms)
     weights = terms / jnp.where(total == 0, 1.0, total)
     return (jnp.log(total) + highest).squeeze(-2), weights
+
+
+def _fold(two: Callable[..., Array], many: Callable[..., Array], table: Array) -> Array:
+    """Reduce the second axis from the end to size 1; few values one by one, which XLA fuses with what is around."""
+    if table.shape[-2] > MOST_WRITTEN_OUT:
+        return many(table, axis=-2, keepdims=True)
+    return reduce(two, [table[..., k : k + 1, :] for k in range(table.shape[-2])])
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["single", "joint"], meta_fields=[])

@@ -19,6 +19,7 @@ from jax.extend.core import Jaxpr, Literal, Var
 from sumout.reading.equations import bind
 from sumout.reading.rules import ELEMENTWISE
 
+REDUCTIONS = frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or".split())
 HANDED_ON = frozenset("broadcast_in_dim squeeze expand_dims transpose reshape slice concatenate".split())
 
 
@@ -110,6 +111,8 @@ def _content(eqn: Any, operands: list[Spread]) -> list[Any] | None:
         return [_slice(first, operands[0].shape, params)]
     if name == "concatenate":
         return _concatenate(operands, int(params["dimension"]))
+    if name in REDUCTIONS:
+        return _reduce(eqn, operands)
     if name == "gather":
         return _gather(eqn, operands)
     return None
@@ -136,6 +139,15 @@ def _concatenate(operands: list[Spread], axis: int) -> list[Any]:
         wanted = [operand.shape[axis] if i == axis else size for i, size in enumerate(sizes)]
         pieces.append(jnp.broadcast_to(operand.content, wanted))
     return [jnp.concatenate(pieces, axis=axis)]
+
+
+def _reduce(eqn: Any, operands: list[Spread]) -> list[Any]:
+    """Laid out along the axes that are reduced."""
+    (operand,) = operands
+    wanted = [
+        size if axis in eqn.params["axes"] else operand.content.shape[axis] for axis, size in enumerate(operand.shape)
+    ]
+    return bind(eqn, [jnp.broadcast_to(operand.content, wanted)])
 
 
 def _elementwise(eqn: Any, operands: list[Spread]) -> list[Any]:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var
 
-from sumout.reading.evaluate import Spread, literal, run_equation
+from sumout.reading.evaluate import REDUCTIONS, Spread, literal, run_equation
 from sumout.reading.interpret import Env
 from sumout.reading.movement import MOVEMENTS, trace_back
 from sumout.reading.rules import ELEMENTWISE
@@ -164,7 +164,7 @@ def _facing(eqn: Any, i: int, env: Env) -> np.ndarray | None:
     shape = env[eqn.invars[i]].shape
     if name in ELEMENTWISE:
         return out if shape == out.shape else None
-    if name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"):
+    if name in REDUCTIONS:
         return np.broadcast_to(np.expand_dims(out, eqn.params["axes"]), shape)
     if name == "dynamic_slice" and i > 0:
         return out.ravel()[0] if out.size and (out == out.ravel()[0]).all() else None
