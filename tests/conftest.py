@@ -3,6 +3,7 @@
 Most tests compile more than they run, so code is compiled quickly rather than well.
 """
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 from jax._src import compiler
 from jaxtyping import install_import_hook
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where tests run in the background
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)
 # What one test has compiled, others need not; nor the next run.

@@ -112,7 +112,13 @@ def log_law(summation, program, states, x):
     return total
 
 
-@pytest.mark.parametrize("name", ["unequal_paths", "tree", "ladder", "mixed_values"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ladder",
+        *(pytest.param(name, marks=pytest.mark.calibration) for name in ("unequal_paths", "tree", "mixed_values")),
+    ],
+)
 def test_dice_follow_the_law(name):
     """Frequencies of joint states (chi-square; fails by chance once in 1e8)."""
     program = ENUMERABLE[name]()
@@ -173,7 +179,14 @@ def chain(length, states):
     return sumout.density(chain, x={"logits": (real, (states, states))}, z=z, data=y)
 
 
-@pytest.mark.parametrize("name", ["mixed_values", "ladder", "grid", "spike_and_slab", "named_scalars"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mixed_values",
+        "grid",
+        *(pytest.param(name, marks=pytest.mark.calibration) for name in ("ladder", "spike_and_slab", "named_scalars")),
+    ],
+)
 def test_some_summed_the_others_given(name):
     """With part of the sites drawn, the sum is over the rest at their present values."""
     program = ENUMERABLE[name]()

@@ -15,6 +15,7 @@ from sumout.plan import make_plan
 from programs import ENUMERABLE
 
 # The others are in other tests.
+QUICK = ("hmc", "sgnht", "psgld")  # the others are elsewhere, too
 NAMES = [kernel.name for kernel in KERNELS if kernel.name not in ("nuts", "split_sghmc")]
 
 
@@ -43,7 +44,9 @@ def counts():
     return sumout.program(animals, np.array(3))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.calibration) for name in NAMES]
+)
 def test_every_kernel_by_name(name):
     result = sumout.sample(bimodal(), name, plan={"right": "draw"}, draws=12, tune=30, chains=2, log_likelihood=False)
     assert np.isfinite(result.posterior["x"]).all()
@@ -59,7 +62,7 @@ def test_every_kernel_by_name(name):
     ("make", "kernel"),
     [
         (only_discrete, "ghmc"),
-        (only_discrete, "split_sghmc"),
+        pytest.param(only_discrete, "split_sghmc", marks=pytest.mark.calibration),
         (counts, "ghmc"),
         (ENUMERABLE["spike_and_slab"], "ghmc"),  # more colours than are unrolled
     ],

@@ -45,6 +45,7 @@ def test_log_likelihood_is_left_out_where_z_is_drawn():
     assert build_likelihood(plan) == "no discrete site is summed out"
 
 
+@pytest.mark.calibration
 def test_marginals_are_averages_of_exact_conditionals():
     program = ENUMERABLE["mixed_values"]()
     result = sumout.sample(program, draws=20, tune=20, chains=2)

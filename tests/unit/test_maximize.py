@@ -86,6 +86,7 @@ def test_z_given_the_mode_by_averaging_conditionals(drawn):
     np.testing.assert_allclose(drawn.z["z"], given(drawn.x["x"]), atol=1e-6)
 
 
+@pytest.mark.calibration
 def test_z_given_the_mode_by_frequencies():
     """A tenth is five times the error of a frequency over 1,000 Metropolis moves."""
     found = sumout.maximize(two_hills(), plan={"z": "metropolis"}, starts=2, steps=400)
@@ -180,6 +181,7 @@ def test_a_slow_rise_for_ever_is_told():
         assert not sumout.maximize(program, starts=2).converged
 
 
+@pytest.mark.calibration
 def test_a_component_that_collapses_is_told():
     def mixture(x, z, y):
         return dist.Normal(x["mu"][z["z"]], x["sigma"][z["z"]]).log_prob(y).sum() - 0.05 * (x["mu"] ** 2).sum()
@@ -194,6 +196,7 @@ def test_a_component_that_collapses_is_told():
         sumout.maximize(program)
 
 
+@pytest.mark.calibration
 def test_a_scale_that_collapses_is_told_where_z_is_drawn():
     def effects(x, z, y):  # without end as b and tau go to zero together
         return dist.Normal(0, x["tau"]).log_prob(x["b"]).sum() + dist.Normal(x["b"] + z["z"], 1).log_prob(y).sum()
@@ -258,6 +261,7 @@ def test_single_precision_is_enough():
     assert found.log_density == pytest.approx(float(log_density(x)), rel=1e-5)
 
 
+@pytest.mark.calibration
 def test_deterministics_that_depend_on_z():
     def model(y):
         mu = numpyro.sample("mu", dist.Normal(0, 1))
