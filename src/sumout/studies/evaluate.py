@@ -38,7 +38,7 @@ class Budget:
     searches: bool = False
 
 
-QUICK = Budget("quick", runs=2, draws=400, tune=300, gradients=8000)
+QUICK = Budget("quick", runs=2, draws=250, tune=250, gradients=8000)
 FULL = Budget("full", runs=10, draws=REFERENCE // CHAINS, tune=1000, searches=True)
 
 
