@@ -19,10 +19,7 @@ from sumout.studies.models import STUDIES
 from mixed import MIXED, Mixed
 
 LIMITS = {"ghmc": (0.1, 0.05), "split_sghmc": (0.15, 0.07)}
-QUICK = {
-    ("ghmc", "gmm"),
-    ("split_sghmc", "survey"),
-}
+QUICK = {("split_sghmc", "survey")}
 
 
 def judges():

@@ -49,7 +49,7 @@ KERNELS = {
     "nuts": (sumout.NUTS(step_size=0.4, max_depth=4), True),
 }
 ALL = [*(("ghmc", model) for model in JOINTS), ("ghmc on the sum", "mixture"), ("hmc", "chain"), ("nuts", "selection")]
-QUICK = {("ghmc", "mixture"), ("ghmc", "selection"), ("hmc", "chain")}
+QUICK = {("ghmc", "selection"), ("hmc", "chain")}
 CASES = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.calibration) for case in ALL]
 
 

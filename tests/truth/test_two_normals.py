@@ -4,10 +4,12 @@ Counts are some hundreds, so that the ratios below are known to a tenth or so; m
 """
 
 import numpy as np
+import pytest
 
 from sumout.studies.two_normals import SCHEMES, draw, make_program, run
 
 
+@pytest.mark.calibration
 def test_fresh_z_changes_sides_more_often(tmp_path):
     program = make_program()
     runs = {name: run(program, SCHEMES[name]) for name in ("GHMC, fresh z", "sgHMC, fresh z", "HMC in turns with z")}

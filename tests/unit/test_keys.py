@@ -48,8 +48,8 @@ def test_the_watch_sees_keys_that_are_used_twice():
     [
         (sumout.GHMC(), "mixture", "gibbs"),
         (sumout.SplitSGHMC(), "survey", "draw"),
-        (sumout.HMC(), "survey", "metropolis"),
-        (sumout.SGNHT(), "survey", "joint"),
+        pytest.param(sumout.HMC(), "survey", "metropolis", marks=pytest.mark.calibration),
+        pytest.param(sumout.SGNHT(), "survey", "joint", marks=pytest.mark.calibration),
     ],
     ids=repr,
 )
