@@ -67,7 +67,7 @@ def _lead(evaluation: Evaluation) -> Html:
     budget = evaluation.budget
     words = tag(
         "p",
-        "Programs with discrete variables z left in, sampled by the four schemes of the paper and by three of ours: "
+        "Programs with discrete variables z left in, sampled by the four schemes of the paper and by four of ours: "
         "how many effective draws in how much time, and, what the paper leaves out, how far from the exact posterior.",
     )
     pairs = [
