@@ -59,7 +59,7 @@ def digest(process):
 
 
 @pytest.mark.parametrize(
-    ("kills", "draws"), [(10, 1500), pytest.param(100, 6000, marks=pytest.mark.calibration)], ids=["10", "100"]
+    ("kills", "draws"), [(10, 1500), pytest.param(100, 30_000, marks=pytest.mark.calibration)], ids=["10", "100"]
 )
 def test_killed_at_random_instants(tmp_path, kills, draws):
     expected = digest(start(tmp_path / "peace", draws))
