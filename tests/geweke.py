@@ -57,14 +57,16 @@ class Chain:
     """A Markov kernel, as the test sees it.
 
     Attributes:
-        init: `(key, x, z) -> state`.
+        init: `(key, x, z, data) -> state`.
         advance: `(key, state, data, t) -> state`, t the number of the step.
         read: `(key, state, data) -> (x, z)`; the key is for z that was summed out.
+        renew: `(state, data) -> state`, when the data have changed.
     """
 
-    init: Callable[[Any, Any, Any], Any]
+    init: Callable[[Any, Any, Any, Any], Any]
     advance: Callable[[Any, Any, Any, Any], Any]
     read: Callable[[Any, Any, Any], tuple[Any, Any]] = lambda key, state, data: (state.x, state.z)
+    renew: Callable[[Any, Any], Any] = lambda state, data: state
 
 
 def compare(
@@ -83,14 +85,13 @@ def compare(
             def step(i, state):
                 return chain.advance(jax.random.fold_in(key_steps, i), state, data, t * num_steps + i)
 
-            state = jax.lax.fori_loop(0, num_steps, step, state)
+            state = jax.lax.fori_loop(0, num_steps, step, chain.renew(state, data))
             x, z = chain.read(key_read, state, data)
             y = joint.simulate(key_y, x, z)
             return (state, y), measure(x, z, y)
 
-        statistics = jax.lax.scan(
-            one, (chain.init(jax.random.fold_in(key, num_rounds), x, z), y), jnp.arange(num_rounds)
-        )[1]
+        start = chain.init(jax.random.fold_in(key, num_rounds), x, z, program.data | {joint.observed: y})
+        statistics = jax.lax.scan(one, (start, y), jnp.arange(num_rounds))[1]
         return jax.tree.map(lambda values: values.mean(axis=0), statistics)
 
     scores = jax.tree.map(_scores, exact, jax.jit(jax.vmap(successive))(keys, *starts))

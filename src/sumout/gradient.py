@@ -38,6 +38,11 @@ class Target:
     part: Callable[[Array, Array, Nuisance, Data, Array], Nuisance] | None = None
     recover: NuisanceMove = STAY
 
+    @property
+    def is_still(self) -> bool:
+        """Whether z never moves: all of it is summed out, or there is none."""
+        return self.move is STAY and self.part is None
+
     def turn(self, key: Array, x: Array, z: Nuisance, data: Data, t: Array) -> Nuisance:
         """Move z, or the part of it whose turn it is at step t."""
         return self.move(key, x, z, data) if self.part is None else self.part(key, x, z, data, t)

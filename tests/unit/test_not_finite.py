@@ -43,7 +43,7 @@ def test_kernels_stay_or_say_so(kernel, nothing):
             state, info = bound.step(fold_in(key, t), state, None, t)
             return state, (state.x[0], info.log_density, info.diverging)
 
-        start = bound.init(fold_in(key, STEPS), jnp.zeros(1), {})
+        start = bound.init(fold_in(key, STEPS), jnp.zeros(1), {}, None)
         return jax.lax.scan(step, start, jnp.arange(STEPS))[1]
 
     x, log_density, diverging = (np.asarray(part) for part in run(new_key(0)))

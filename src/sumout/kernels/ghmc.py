@@ -86,12 +86,13 @@ class GHMC(Tuned):
         """That of its leapfrog steps."""
         return step_size * self.num_leapfrog / MEMORY
 
-    def init(self, key: Array, x: Array, z: Nuisance) -> State:
+    def init(self, key: Array, x: Array, z: Nuisance, data: Data) -> State:
         """With any momentum, on any slice; untuned."""
-        key_momentum, key_slice, key_tuned = split(key, 3)
+        del data
+        key_momentum, key_slice = split(key)
         momentum = normal(key_momentum, x.shape, x.dtype)
         height = 2 * uniform(key_slice, (), x.dtype) - 1
-        return State(x, z, momentum, height, super().init(key_tuned, x, z).tuning)
+        return State(x, z, momentum, height, self.untuned(x))
 
     def adapt(self, key: Array, state: State, info: Info, data: Data, t: Array, length: Array) -> State:
         """As all tuned kernels do; at first with a new momentum at every step."""

@@ -23,8 +23,8 @@ from jaxtyping import Array
 from sumout.errors import OptionError
 from sumout.gradient import Target
 from sumout.kernels.kernel import CHAINS, GRADIENTS_PER_DRAW
-from sumout.kernels.leapfrog import energy_change, leap
-from sumout.kernels.tuned import DIVERGENCE, Info, State, Tuned
+from sumout.kernels.leapfrog import follow, gain
+from sumout.kernels.tuned import DIVERGENCE, Info, State, Trajectories
 from sumout.program import Data
 from sumout.randomness import normal, split, uniform
 
@@ -33,7 +33,7 @@ MOST_LEAPS = 256
 
 
 @dataclass(frozen=True)
-class HMC(Tuned):
+class HMC(Trajectories):
     """A move on z, then a trajectory of x given z.
 
     Attributes:
@@ -75,16 +75,17 @@ class HMC(Tuned):
         del t
         assert isinstance(self.target, Target)
         key_z, key_momentum, key_jitter, key_accept = split(key, 4)
-        z = self.target.move(key_z, state.x, state.z, data)
+        start, z = self.move(key_z, state, data)
         jitter = 1 - self.jitter * uniform(key_jitter, (), state.x.dtype)
         momentum = normal(key_momentum, state.x.shape, state.x.dtype)
         step_size, scale = state.tuning.step_size, state.tuning.scale
-        end = leap(self.target, state.x, momentum, z, data, jitter * step_size, scale, self._leaps(step_size))
-        before, after, error = energy_change(self.target, (state.x, momentum), end, z, data)
+        leaps = self._leaps(step_size)
+        end, final = follow(self.target, start, momentum, z, data, jitter * step_size, scale, leaps)
+        error = gain((start.log_density, momentum), (end.log_density, final))
         acceptance = jnp.exp(jnp.minimum(error, 0.0))
         accepted = uniform(key_accept, (), acceptance.dtype) < acceptance
-        info = Info(jnp.where(accepted, after, before), acceptance, step_size, error < -DIVERGENCE)
-        return State(jnp.where(accepted, end[0], state.x), z, state.tuning), info
+        point = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), end, start)
+        return State(point, z, state.tuning), Info(point.log_density, acceptance, step_size, error < -DIVERGENCE)
 
     def tuned(self, states: Any) -> dict[str, Any]:
         """Also the number of leapfrog steps, where it is tuned."""

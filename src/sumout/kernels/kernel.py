@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -75,13 +76,18 @@ class Kernel:
         """What the warm-up has learnt, by name: for each chain a number, or a number for each coordinate of x."""
         return {"step_size": states.tuning.step_size, "scale": states.tuning.scale}
 
-    def init(self, key: Array, x: Array, z: Nuisance) -> Any:
-        """The state of a chain that starts at `(x, z)`."""
+    def init(self, key: Array, x: Array, z: Nuisance, data: Data) -> Any:
+        """The state of a chain that starts at `(x, z)`; it may hold what follows from them and the data."""
         raise NotImplementedError
 
     def step(self, key: Array, state: Any, data: Data, t: Array) -> tuple[Any, Any]:
         """Step number `t`, the same number for all chains: the new state and what there is to say about it."""
         raise NotImplementedError
+
+    def gradient(self, state: Any, z: Nuisance, data: Data) -> Array:
+        """The gradient of the log density at the state's x and a z that suits it: its own, if the kernel is exact."""
+        assert isinstance(self.target, Target)
+        return jax.grad(self.target.log_density)(state.x, z, data)
 
     def adapt(self, key: Array, state: Any, info: Any, data: Data, t: Array, length: Array) -> Any:
         """The state after step `t` of a warm-up of `length` steps, with what was learnt from the step."""

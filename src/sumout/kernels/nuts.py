@@ -17,7 +17,8 @@ from jaxtyping import Array, Bool, Float, Int
 from sumout.adapt.scale import covariance
 from sumout.errors import OptionError
 from sumout.gradient import Target
-from sumout.kernels.tuned import State, Tuned
+from sumout.kernels.leapfrog import Point
+from sumout.kernels.tuned import State, Trajectories
 from sumout.program import Data
 from sumout.randomness import split
 
@@ -51,7 +52,7 @@ class Info:
 
 
 @dataclass(frozen=True)
-class NUTS(Tuned):
+class NUTS(Trajectories):
     """A move on z, then a no-U-turn trajectory of x given z.
 
     Attributes:
@@ -84,17 +85,17 @@ class NUTS(Tuned):
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One move on z, one trajectory."""
         del t
-        from blackjax.mcmc import nuts  # takes a second to import
+        from blackjax.mcmc import hmc, nuts  # takes a second to import
 
         target = self.target
         assert isinstance(target, Target)
         key_z, key_x = split(key)
-        z = target.move(key_z, state.x, state.z, data)
+        point, z = self.move(key_z, state, data)
 
         def log_density(x: Array) -> Array:
             return target.log_density(x, z, data)
 
-        start = nuts.init(state.x, log_density)
+        start = hmc.HMCState(point.x, point.log_density, point.gradient)  # pyright: ignore[reportArgumentType]
         step_size, variance = state.tuning.step_size, covariance(state.tuning.scale)
         # A raw key: BlackJAX's conditions look to JAX's watch (jax_debug_key_reuse) as if they used a key twice.
         raw_key = jax.random.key_data(key_x)
@@ -109,4 +110,4 @@ class NUTS(Tuned):
             told.num_trajectory_expansions,
             told.energy,
         )
-        return State(end.position, z, state.tuning), info
+        return State(Point(end.position, end.logdensity, end.logdensity_grad), z, state.tuning), info

@@ -85,9 +85,9 @@ class SGNHT(Stochastic):
         """That of a drift if the momentum lasts; less where it is soon forgotten."""
         return step_size / (MEMORY * max(1.0, self.friction))
 
-    def init(self, key: Array, x: Array, z: Nuisance) -> State:
+    def init(self, key: Array, x: Array, z: Nuisance, data: Data) -> State:
         """At rest; untuned."""
-        return State(**vars(super().init(key, x, z)), thermostat=jnp.full_like(x, self.friction))
+        return State(**vars(super().init(key, x, z, data)), thermostat=jnp.full_like(x, self.friction))
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""

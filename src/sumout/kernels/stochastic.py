@@ -133,9 +133,9 @@ class Stochastic(Kernel):
         """Step size, scale, noise, and by how much the bias meter had the step size lowered."""
         return {**super().tuned(states), "gradient_noise": states.noise.variance, "caution": states.caution.factor}
 
-    def init(self, key: Array, x: Array, z: Nuisance) -> Any:
+    def init(self, key: Array, x: Array, z: Nuisance, data: Data) -> Any:
         """At rest; untuned."""
-        del key
+        del key, data
         variance = jnp.full_like(x, 0.0 if self.noise is None else self.noise)
         tuning = Tuning.start(RunningScale.start(x), self.step_size or FIRST_STEP_SIZE)
         return State(

@@ -10,21 +10,28 @@ from jaxtyping import Array, Bool, Float
 from sumout.adapt.scale import RunningScale
 from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
+from sumout.gradient import Target
 from sumout.kernels.kernel import Kernel
+from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance
 
 FIRST_STEP_SIZE = 0.1
 DIVERGENCE = 1000.0  # energy error in nats
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "tuning"], meta_fields=[])
+@partial(jax.tree_util.register_dataclass, data_fields=["point", "z", "tuning"], meta_fields=[])
 @dataclass(frozen=True)
 class State:
-    """Position, nuisance, and what was tuned."""
+    """Position with density and gradient at the nuisance that goes with it, and what was tuned."""
 
-    x: Float[Array, " num_x"]
+    point: Point
     z: Nuisance
     tuning: Tuning
+
+    @property
+    def x(self) -> Float[Array, " num_x"]:
+        """The position."""
+        return self.point.x
 
 
 @partial(
@@ -56,10 +63,9 @@ class Tuned(Kernel):
             name = type(self).__name__
             raise OptionError(f"{name}: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
 
-    def init(self, key: Array, x: Array, z: Nuisance) -> Any:
-        """Untuned."""
-        del key
-        return State(x, z, Tuning.start(RunningScale.start(x, self.dense), self.step_size or FIRST_STEP_SIZE))
+    def untuned(self, x: Array) -> Tuning:
+        """What a chain that starts at x knows before it is tuned."""
+        return Tuning.start(RunningScale.start(x, self.dense), self.step_size or FIRST_STEP_SIZE)
 
     def adapt(self, key: Array, state: Any, info: Any, data: Data, t: Array, length: Array) -> Any:
         """Tune step size and scale by the acceptance, unless the user gave a step size."""
@@ -68,3 +74,26 @@ class Tuned(Kernel):
             return state
         tuning = state.tuning.update(state.x, info.acceptance_rate, self.target_acceptance, t, length)
         return replace(state, tuning=tuning)
+
+
+class Trajectories(Tuned):
+    """A kernel that moves z and then follows a trajectory at that z; not for use by itself."""
+
+    def init(self, key: Array, x: Array, z: Nuisance, data: Data) -> Any:
+        """Untuned."""
+        del key
+        assert isinstance(self.target, Target)
+        return State(Point.at(self.target, x, z, data), z, self.untuned(x))
+
+    def move(self, key: Array, state: State, data: Data) -> tuple[Point, Nuisance]:
+        """Move z: the point as it is at the new z, and that z."""
+        assert isinstance(self.target, Target)
+        if self.target.is_still:
+            return state.point, state.z
+        z = self.target.move(key, state.x, state.z, data)
+        return Point.at(self.target, state.x, z, data), z
+
+    def gradient(self, state: State, z: Nuisance, data: Data) -> Array:
+        """Known."""
+        del z, data
+        return state.point.gradient

@@ -91,26 +91,28 @@ class Loop:
 
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
-        self._begin = jax.jit(jax.vmap(kernel.init))
+        self._begin = jax.jit(jax.vmap(kernel.init, in_axes=(0, 0, 0, None)))
         self._advance = jax.jit(jax.vmap(_advance(kernel, CHUNK), in_axes=(0, 0, *(None,) * 6), axis_name=CHAINS))
 
-    def start(self, key: Array, x: Array, z: Nuisance, steps: int | None = None) -> Place:
+    def start(self, key: Array, x: Array, z: Nuisance, data: Data, steps: int | None = None) -> Place:
         """Where a run of all chains begins.
 
         Args:
             key: all randomness of the run.
             x: starts, `(chains, num_x)`.
             z: starts, each array with a leading axis of chains.
+            data: the program's data.
             steps: kernel steps for each draw; None leaves it to the kernel.
         """
-        states = self._begin(jax.vmap(fold_in, in_axes=(0, None))(_keys(key, len(x)), BEGINNING), x, z)
+        states = self._begin(jax.vmap(fold_in, in_axes=(0, None))(_keys(key, len(x)), BEGINNING), x, z, data)
         return Place(states, 0, 0, steps or self.kernel.steps_untuned, [], 0.0)
 
     def shapes(self, program: Program, num_chains: int) -> Any:
         """Shapes and types of the states of so many chains."""
-        arguments = (jax.eval_shape(new_key, 0), *program.abstract_arguments()[:2])
+        x, z, data = program.abstract_arguments()
+        arguments = (jax.eval_shape(new_key, 0), x, z)
         chains = jax.tree.map(lambda a: jax.ShapeDtypeStruct((num_chains, *a.shape), a.dtype), arguments)
-        return jax.eval_shape(self._begin, *chains)
+        return jax.eval_shape(self._begin, *chains, data)
 
     def run(
         self,
@@ -226,8 +228,7 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
         key_move, key_recover = split(fold_in(fold_in(key, RECORDING), number))
         # Without an accept/reject step, z was drawn for another x than the one reported.
         z = state.z if kernel.is_exact else target.move(key_move, state.x, state.z, data)
-        gradient = jax.grad(target.log_density)(state.x, z, data)
-        return gradient, target.recover(key_recover, state.x, z, data)
+        return kernel.gradient(state, z, data), target.recover(key_recover, state.x, z, data)
 
     def draw(
         key: Array, state: Any, data: Data, number: Array, t: Array, steps: Array, length: Array

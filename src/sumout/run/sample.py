@@ -104,7 +104,7 @@ def sample(
             if place is None:
                 x, z = ready.starts.find(key_start, chains)
                 ready.guard(key_guard, x[0], jax.tree.map(lambda a: a[0], z))
-                place = ready.loop.start(key_run, x, z, steps)
+                place = ready.loop.start(key_run, x, z, program.data, steps)
             ready.loop.run(
                 key_run, place, program.data, draws=draws, tune=tune, steps=steps, chunk=chunk, keep=keep,
                 report=report, is_asked_to_stop=is_asked_to_stop,
