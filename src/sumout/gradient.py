@@ -8,7 +8,7 @@ variance is; a single draw cannot know its own noise.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,11 @@ class Target:
     move: NuisanceMove = STAY
     part: Callable[[Array, Array, Nuisance, Data, Array], Nuisance] | None = None
     recover: NuisanceMove = STAY
+
+    @cached_property
+    def value_and_gradient(self) -> Callable[[Array, Nuisance, Data], tuple[Array, Array]]:
+        """The log density and its gradient in x; traced once, however often it is used."""
+        return jax.jit(jax.value_and_grad(self.log_density))
 
     @property
     def is_still(self) -> bool:
@@ -78,8 +83,7 @@ def estimate_gradient(
 
     def one(z: Nuisance, i: Array | int) -> tuple[Nuisance, tuple[Array, Array]]:
         z = target.move(fold_in(key, i), x, z, data)
-        log_density, gradient = jax.value_and_grad(target.log_density)(x, z, data)
-        return z, (log_density, gradient)
+        return z, target.value_and_gradient(x, z, data)
 
     if num_samples == 1:
         z, (log_density, gradient) = one(z, 0)

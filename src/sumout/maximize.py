@@ -25,7 +25,7 @@ from sumout.errors import ModelError, OptionError, StartError
 from sumout.gradient import Target, make_target
 from sumout.plan import plan_for
 from sumout.program import Nuisance, Program
-from sumout.randomness import fold_in, new_key, split
+from sumout.randomness import Key, fold_in, new_key, split
 from sumout.run.progress import bar
 from sumout.run.setup import guard_reading
 from sumout.run.start import climb, compiler_options
@@ -127,16 +127,16 @@ def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, se
         )
 
 
-def _start(program: Program, target: Target, key: Array, number: int) -> tuple[Array, Nuisance]:
+def _start(program: Program, target: Target, key: Key, number: int) -> tuple[Array, Nuisance]:
     """The highest point of every climb that found one of finite density."""
 
     @partial(jax.jit, compiler_options=compiler_options(program))
     def run(keys: Array, data: Any) -> tuple[Array, Nuisance, Array]:
         paths, z, highest = jax.vmap(lambda key: climb(program, target, key, data))(keys)
         where = jnp.argmax(highest >= highest[:, -1:], axis=1)
-        return paths[jnp.arange(number), where], z, jnp.isfinite(highest[:, -1])
+        return paths.x[jnp.arange(number), where], z, jnp.isfinite(highest[:, -1])
 
-    x, z, is_sound = run(jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(number)), program.data)
+    x, z, is_sound = run(fold_in(key, np.arange(number)), program.data)
     kept = np.flatnonzero(is_sound)
     if not len(kept):
         raise StartError(describe_failure(program, target.log_density, x, z, f"{number} starts"))

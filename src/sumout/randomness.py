@@ -4,12 +4,15 @@ Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011): a bijection o
 its rounds as a loop over arrays in memory; in the small steps of a chain these loops took more time than all the rest.
 Written out they are part of the code around them.
 
+A key is two words, or one of JAX's own keys if that is what one starts with. Outside compiled code the words are
+NumPy's, and so are the keys that come of them: nothing is compiled for that.
+
 A key gives numbers, or new keys by `fold_in`, or new keys by `split`: never two of these. Should it happen all the
 same, they differ, as each counts in a range of its own.
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,22 +25,26 @@ ROUNDS = 20
 NUMBERS, FOLDED, SPLIT = np.uint32(0), np.uint32(1), np.uint32(2)  # the second half of the counter
 
 
-def new_key(seed: int) -> Array:
-    """The key that a seed stands for, whatever generator the user has set JAX to."""
-    return jax.random.key(seed, impl="threefry2x32")
+Key = Array | np.ndarray
+K = TypeVar("K", bound=Key)
 
 
-def fold_in(key: Array, number: Any) -> Array:
-    """The new key of that number, from 0 to 2³² − 1."""
-    return _keys(key, jnp.asarray(number).astype(jnp.uint32), FOLDED)
+def new_key(seed: int) -> np.ndarray:
+    """The key that a seed stands for."""
+    return np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
 
 
-def split(key: Array, num: int = 2) -> Array:
+def fold_in(key: K, number: Any) -> K:
+    """The new key of that number, from 0 to 2³² − 1; of an array of numbers, as many keys."""
+    return _keys(key, number, FOLDED)
+
+
+def split(key: K, num: int = 2) -> K:
     """So many new keys."""
-    return _keys(key, jax.lax.iota(jnp.uint32, num), SPLIT)
+    return _keys(key, np.arange(num), SPLIT)
 
 
-def uniform(key: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
+def uniform(key: Key, shape: tuple[int, ...], dtype: Any = None) -> Array:
     """Numbers in [0, 1), at least half a unit in the last place below 1."""
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
     size = int(np.prod(shape))
@@ -53,23 +60,40 @@ def uniform(key: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
     return jax.lax.optimization_barrier(numbers.reshape(shape).astype(dtype))
 
 
-def normal(key: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
+def normal(key: Key, shape: tuple[int, ...], dtype: Any = None) -> Array:
     """Standard normal numbers."""
     numbers = uniform(key, shape, dtype)
     lowest = np.nextafter(np.array(-1, numbers.dtype), np.array(0, numbers.dtype))
     return np.sqrt(2).astype(numbers.dtype) * jax.lax.erf_inv(jnp.maximum(2 * numbers - 1, lowest))
 
 
-def _keys(key: Array, counter: Array, purpose: np.uint32) -> Array:
-    return jax.random.wrap_key_data(jnp.stack(_words(key, counter, purpose), axis=-1), impl="threefry2x32")
+def _keys(key: Any, counter: Any, purpose: np.uint32) -> Any:
+    if isinstance(key, np.ndarray) and not isinstance(counter, jax.Array):
+        return np.stack(_threefry(key, np.asarray(counter).astype(np.uint32), purpose), axis=-1)
+    words = jnp.stack(_words(key, jnp.asarray(counter).astype(jnp.uint32), purpose), axis=-1)
+    return jax.random.wrap_key_data(words, impl="threefry2x32") if _is_jax_key(key) else words
 
 
 @partial(jax.jit, static_argnums=2)  # traced once for each size, however often it is used
-def _words(key: Array, counter: Array, purpose: np.uint32) -> tuple[Array, Array]:
+def _words(key: Key, counter: Array, purpose: np.uint32) -> tuple[Array, Array]:
     """Two random words for each counter."""
-    words = jax.random.key_data(key)
+    return _threefry(words_of(key), counter, purpose)
+
+
+def words_of(key: Key) -> Key:
+    """The two words of a key."""
+    return jax.random.key_data(key) if _is_jax_key(key) else key
+
+
+def _is_jax_key(key: Key) -> bool:
+    return jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+
+
+def _threefry(words: Any, counter: Any, purpose: np.uint32) -> tuple[Any, Any]:
+    """By NumPy or by JAX, whatever it is given."""
+    words = [words[i : i + 1] for i in range(2)]  # arrays wrap around, NumPy's numbers complain
     keys = (words[0], words[1], words[0] ^ words[1] ^ PARITY)
-    a, b = counter + keys[0], jnp.full_like(counter, purpose) + keys[1]
+    a, b = counter + keys[0], purpose + keys[1] + 0 * counter
     for i in range(ROUNDS):
         turn = np.uint32(ROTATIONS[i // 4 % 2][i % 4])
         a = a + b
@@ -77,4 +101,4 @@ def _words(key: Array, counter: Array, purpose: np.uint32) -> tuple[Array, Array
         if i % 4 == 3:
             j = i // 4 + 1
             a, b = a + keys[j % 3], b + keys[(j + 1) % 3] + np.uint32(j)
-    return a, b
+    return a.reshape(counter.shape), b.reshape(counter.shape)

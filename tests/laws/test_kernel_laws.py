@@ -26,6 +26,10 @@ NOISE = 2.0  # variance of the gradient noise
 NUM = 40_000
 
 
+def start(kernel, seed, x, z):
+    return kernel.init(jax.random.key(seed), Point.at(kernel.target, x, z, {}), z)
+
+
 def curved(x, z, data):
     """Anything but a Gaussian, with z in it."""
     return -jnp.cosh(x[0]) - 0.5 * (x[1] - x[0] ** 2) ** 2 + z["z"] * x[1]
@@ -60,7 +64,7 @@ def test_trajectories_are_reversible_and_know_where_they_are():
 def test_ghmc_preserves_the_density_of_x_momentum_and_slice(slice_, is_accepted):
     kernel = sumout.GHMC(step_size=0.6, friction=1e-12).bind(Target(curved))
     z = {"z": jnp.array(0.4)}
-    first = kernel.init(jax.random.key(0), jnp.array([0.6, -1.0]), z, {})
+    first = start(kernel, 0, jnp.array([0.6, -1.0]), z)
 
     def advance(flat):
         state = dataclasses.replace(first, x=flat[:2], momentum=flat[2:4], slice=flat[4])
@@ -90,7 +94,7 @@ def test_ghmc_accepts_as_often_as_metropolis_would():
         after, info = kernel.step(jax.random.fold_in(jax.random.key(3), i), state, {}, i)
         return after, (info.acceptance_rate, jnp.any(after.x != state.x), after.x[0])
 
-    state = kernel.init(jax.random.key(2), jnp.zeros(3), {}, {})
+    state = start(kernel, 2, jnp.zeros(3), {})
     _, (rates, moved, x) = jax.lax.scan(one, state, jnp.arange(100_000))
     assert rates.mean() < 0.9
     np.testing.assert_allclose(moved.mean(), rates.mean(), atol=0.01)
@@ -126,7 +130,7 @@ def fresh(key, x, z, data):
 def stationary(kernel, fields):
     """The covariance of the listed parts of the state that the kernel samples on a Gaussian of one dimension."""
     kernel = kernel.bind(Target(gaussian, move=fresh))
-    first = kernel.init(jax.random.key(0), jnp.zeros(1), {"e": jnp.zeros(1)}, {})
+    first = start(kernel, 0, jnp.zeros(1), {"e": jnp.zeros(1)})
 
     def advance(flat, key):
         state = dataclasses.replace(first, **{name: flat[i : i + 1] for i, name in enumerate(fields)})
@@ -167,7 +171,7 @@ def test_the_thermostat_finds_the_noise():
         state, _ = kernel.step(jax.random.fold_in(jax.random.key(7), i), state, {}, i)
         return state, (state.thermostat.mean(), (state.x**2).mean())
 
-    state = kernel.init(jax.random.key(0), jnp.zeros(20), {"e": jnp.zeros(20)}, {})
+    state = start(kernel, 0, jnp.zeros(20), {"e": jnp.zeros(20)})
     _, (thermostat, square) = jax.lax.scan(one, state, jnp.arange(20_000))
     np.testing.assert_allclose(thermostat[5000:].mean(), 0.5 + 0.5 * 0.15 * NOISE, rtol=0.05)
     np.testing.assert_allclose(square[5000:].mean(), 1.0, rtol=0.05)
@@ -184,7 +188,7 @@ def test_what_a_gradient_supplies_too_much_is_owed():
         room, noise = kernel.room(state, estimate)
         return dataclasses.replace(state, noise=noise), (room.mean(), (noise.debt > 0).mean())
 
-    state = kernel.init(jax.random.key(0), jnp.zeros(100), {"e": jnp.zeros(100)}, {})
+    state = start(kernel, 0, jnp.zeros(100), {"e": jnp.zeros(100)})
     _, (room, in_debt) = jax.lax.scan(one, state, jnp.arange(2000))
     assert in_debt.mean() > 0.1  # otherwise the test would show nothing
     np.testing.assert_allclose(room.mean() + share, 1.0, atol=0.01)
@@ -199,6 +203,6 @@ def test_a_debt_that_can_never_be_paid_is_told(step_size, is_too_large):
         state, info = kernel.step(jax.random.fold_in(jax.random.key(9), i), state, {}, i)
         return state, info.is_noise_too_large
 
-    state = kernel.init(jax.random.key(0), jnp.zeros(10), {"e": jnp.zeros(10)}, {})
+    state = start(kernel, 0, jnp.zeros(10), {"e": jnp.zeros(10)})
     _, told = jax.lax.scan(one, state, jnp.arange(1000))
     assert told.any() == is_too_large

@@ -41,7 +41,11 @@ def run(kernel, target):
     def renew(state, data):
         return replace(state, point=Point.at(target, state.x, state.z, data)) if hasattr(state, "point") else state
 
-    return Chain(kernel.init, advance, read, renew)
+    return Chain(starting(kernel), advance, read, renew)
+
+
+def starting(kernel):
+    return lambda key, x, z, data: kernel.init(key, Point.at(kernel.target, x, z, data), z)
 
 
 # name: the kernel, and whether z is drawn or summed out.
@@ -93,7 +97,7 @@ def at_old_x(target):
     moving = HMC.bind(replace(target, move=lambda key, x, z, data: z))
 
     def init(key, x, z, data):
-        return moving.init(key, x, z, data), x
+        return starting(moving)(key, x, z, data), x
 
     def advance(key, state, data, t):
         key_z, key_x = jax.random.split(key)
@@ -133,7 +137,7 @@ def always_accepting(target):
         x = x + step * momentum
         return replace(state, point=Point.at(target, x, z, data), z=z)
 
-    return Chain(HMC.bind(target).init, advance)
+    return Chain(starting(HMC.bind(target)), advance)
 
 
 def with_first_data(target, data):

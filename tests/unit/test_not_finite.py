@@ -12,6 +12,7 @@ from numpyro.distributions import constraints
 import sumout
 from sumout.diagnose.chains import complain_of_chains, locate
 from sumout.gradient import Target
+from sumout.kernels.leapfrog import Point
 from sumout.kernels.names import KERNELS
 from sumout.nuisance.gibbs import draw
 from sumout.plan import plan_for
@@ -43,7 +44,7 @@ def test_kernels_stay_or_say_so(kernel, nothing):
             state, info = bound.step(fold_in(key, t), state, None, t)
             return state, (state.x[0], info.log_density, info.diverging)
 
-        start = bound.init(fold_in(key, STEPS), jnp.zeros(1), {}, None)
+        start = bound.init(fold_in(key, STEPS), Point.at(bound.target, jnp.zeros(1), {}, None), {})
         return jax.lax.scan(step, start, jnp.arange(STEPS))[1]
 
     x, log_density, diverging = (np.asarray(part) for part in run(new_key(0)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sumout.randomness import FOLDED, NUMBERS, SPLIT, _words, fold_in, new_key, normal, split, uniform
+from sumout.randomness import FOLDED, NUMBERS, SPLIT, _words, fold_in, new_key, normal, split, uniform, words_of
 
 
 def as_key(words):
@@ -54,8 +54,18 @@ def test_different_keys_give_different_numbers():
     assert len(np.unique(np.concatenate(numbers))) == 7000
 
 
-def test_the_generator_that_jax_is_set_to_does_not_matter():
-    plain = uniform(new_key(3), (5,))
-    with jax.default_prng_impl("rbg"):
-        other = uniform(new_key(3), (5,))
-    np.testing.assert_array_equal(plain, other)
+def test_numpy_compiled_code_and_jax_keys_agree():
+    """Outside compiled code keys come by NumPy; JAX's own keys give others of their kind."""
+    key, numbers = new_key(2**40 + 3), np.array([0, 7, 2**32 - 1], np.uint32)
+    jax_key = jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32")
+    for derive in (lambda key: fold_in(key, numbers), lambda key: fold_in(key, 5), lambda key: split(key, 3)):
+        by_numpy = derive(key)
+        assert isinstance(by_numpy, np.ndarray)
+        np.testing.assert_array_equal(by_numpy, jax.jit(derive)(key))
+        assert jnp.issubdtype(derive(jax_key).dtype, jax.dtypes.prng_key)
+        np.testing.assert_array_equal(by_numpy, words_of(derive(jax_key)))
+    np.testing.assert_array_equal(uniform(key, (5,)), uniform(jax_key, (5,)))
+
+
+def test_seeds_are_jax_seeds():
+    np.testing.assert_array_equal(new_key(3), jax.random.key_data(jax.random.key(3, impl="threefry2x32")))

@@ -12,7 +12,9 @@ from sumout.adapt.scale import RunningScale
 from sumout.adapt.warmup import LEAST_WINDOW, Tuning
 from sumout.gradient import Target
 from sumout.kernels.hmc import LENGTH
+from sumout.kernels.leapfrog import Point
 from sumout.nuisance.sweep import STAY
+from sumout.randomness import new_key
 from sumout.run.loop import Loop, Memory
 
 SCALES = np.logspace(-2, 2, 6)
@@ -22,8 +24,8 @@ def run(kernel, log_density, num_x, **options):
     """Draws from a density of x alone."""
     target = Target(lambda x, z, data: log_density(x), STAY)
     x = jax.random.uniform(jax.random.key(3), (4, num_x), minval=-2, maxval=2)
-    loop, keep, key = Loop(kernel.bind(target)), Memory(options["tune"]), jax.random.key(0)
-    place = loop.start(key, x, {}, 1)
+    loop, keep, key = Loop(kernel.bind(target), 100), Memory(options["tune"]), new_key(0)
+    place = loop.start(key, jax.vmap(lambda x: Point.at(target, x, {}, {}))(x), {}, 1)
     loop.run(key, place, {}, steps=1, keep=keep, **options)
     return keep.record(), place.states
 

@@ -22,7 +22,7 @@ from jaxtyping import Array
 from sumout.ascent.ends import Ends, lengths
 from sumout.gradient import Target, estimate_gradient
 from sumout.program import Data, Nuisance
-from sumout.randomness import fold_in, split, uniform
+from sumout.randomness import K, Key, fold_in, split, uniform
 
 CHUNK = 100
 WINDOWS = 2  # into which the second half of an ascent is cut
@@ -36,7 +36,7 @@ RISE = 0.5  # nats
 
 def ascend_with_draws(
     target: Target,
-    key: Array,
+    key: Key,
     x: Array,
     z: Nuisance,
     data: Data,
@@ -91,13 +91,13 @@ def _judge(
     return gradient, is_slope | is_rising
 
 
-def _keys(key: Array, number: int) -> Array:
-    return jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(number))
+def _keys(key: K, number: int) -> K:
+    return fold_in(key, np.arange(number))
 
 
 def _ascend(
     target: Target,
-    key: Array,
+    key: Key,
     x: Array,
     z: Nuisance,
     data: Data,

@@ -16,7 +16,7 @@ from sumout.errors import ConvergenceWarning, ModelError
 from sumout.marginals import frequencies, probabilities
 from sumout.plan import Plan
 from sumout.program import Data, Nuisance, Program
-from sumout.randomness import fold_in
+from sumout.randomness import Key, fold_in
 from sumout.reading.structure import QUICK_COMPILE
 from sumout.run.start import compiler_options
 from sumout.supports import Finite
@@ -45,7 +45,7 @@ def _named_by_z(program: Program) -> set[str]:
     return found
 
 
-def build_maximum(plan: Plan, ends: Ends, starts: int, key: Array) -> Maximum:
+def build_maximum(plan: Plan, ends: Ends, starts: int, key: Key) -> Maximum:
     """The best of the ends as the user knows it; warns where there are doubts."""
     program, best = plan.structure.program, ends.best
     x, z = jnp.asarray(ends.x[best]), jax.tree.map(lambda a: a[best], ends.z)
@@ -77,7 +77,7 @@ def build_maximum(plan: Plan, ends: Ends, starts: int, key: Array) -> Maximum:
     )
 
 
-def _given_x(plan: Plan, key: Array, x: Array, z: Nuisance) -> dict[str, np.ndarray]:
+def _given_x(plan: Plan, key: Key, x: Array, z: Nuisance) -> dict[str, np.ndarray]:
     """Probabilities of the values of every site given x; means of those without a list of values."""
     program = plan.structure.program
     known_by_draws = [

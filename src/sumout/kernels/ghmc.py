@@ -26,7 +26,7 @@ from sumout.adapt.warmup import SETTLING, Tuning
 from sumout.errors import OptionError
 from sumout.gradient import Target
 from sumout.kernels.kernel import MEMORY
-from sumout.kernels.leapfrog import energy_change, leap
+from sumout.kernels.leapfrog import Point, energy_change, leap
 from sumout.kernels.tuned import DIVERGENCE, Info, Tuned
 from sumout.program import Data, Nuisance
 from sumout.randomness import normal, split, uniform
@@ -86,9 +86,9 @@ class GHMC(Tuned):
         """That of its leapfrog steps."""
         return step_size * self.num_leapfrog / MEMORY
 
-    def init(self, key: Array, x: Array, z: Nuisance, data: Data) -> State:
+    def init(self, key: Array, start: Point, z: Nuisance) -> State:
         """With any momentum, on any slice; untuned."""
-        del data
+        x = start.x
         key_momentum, key_slice = split(key)
         momentum = normal(key_momentum, x.shape, x.dtype)
         height = 2 * uniform(key_slice, (), x.dtype) - 1

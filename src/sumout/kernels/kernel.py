@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
 from jaxtyping import Array
 
 from sumout.errors import OptionError
 from sumout.gradient import Target
+from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance
 
 CHAINS = "chains"  # name of the axis over which the chains of a run are laid out side by side
@@ -76,8 +76,8 @@ class Kernel:
         """What the warm-up has learnt, by name: for each chain a number, or a number for each coordinate of x."""
         return {"step_size": states.tuning.step_size, "scale": states.tuning.scale}
 
-    def init(self, key: Array, x: Array, z: Nuisance, data: Data) -> Any:
-        """The state of a chain that starts at `(x, z)`; it may hold what follows from them and the data."""
+    def init(self, key: Array, start: Point, z: Nuisance) -> Any:
+        """The state of a chain that starts there, at that z."""
         raise NotImplementedError
 
     def step(self, key: Array, state: Any, data: Data, t: Array) -> tuple[Any, Any]:
@@ -87,7 +87,7 @@ class Kernel:
     def gradient(self, state: Any, z: Nuisance, data: Data) -> Array:
         """The gradient of the log density at the state's x and a z that suits it: its own, if the kernel is exact."""
         assert isinstance(self.target, Target)
-        return jax.grad(self.target.log_density)(state.x, z, data)
+        return self.target.value_and_gradient(state.x, z, data)[1]
 
     def adapt(self, key: Array, state: Any, info: Any, data: Data, t: Array, length: Array) -> Any:
         """The state after step `t` of a warm-up of `length` steps, with what was learnt from the step."""

@@ -28,12 +28,11 @@ def leap(
     num: int | Array = 1,
 ) -> tuple[Array, Array]:
     """Position and momentum (in units of the scale) after `num` steps at fixed z."""
-    gradient = jax.grad(target.log_density)
 
     def one(_: int, point: tuple[Array, Array]) -> tuple[Array, Array]:
         x, momentum = point
         middle = x + 0.5 * step_size * stretch(scale, momentum)
-        momentum = momentum + step_size * stretch_back(scale, gradient(middle, z, data))
+        momentum = momentum + step_size * stretch_back(scale, target.value_and_gradient(middle, z, data)[1])
         return middle + 0.5 * step_size * stretch(scale, momentum), momentum
 
     return one(0, (x, momentum)) if isinstance(num, int) and num == 1 else jax.lax.fori_loop(0, num, one, (x, momentum))
@@ -51,7 +50,7 @@ class Point:
     @staticmethod
     def at(target: Target, x: Array, z: Nuisance, data: Data) -> "Point":
         """The point at x."""
-        return Point(x, *jax.value_and_grad(target.log_density)(x, z, data))
+        return Point(x, *target.value_and_gradient(x, z, data))
 
 
 def follow(

@@ -20,7 +20,7 @@ from sumout.gradient import Target
 from sumout.kernels.leapfrog import Point
 from sumout.kernels.tuned import State, Trajectories
 from sumout.program import Data
-from sumout.randomness import split
+from sumout.randomness import split, words_of
 
 
 @partial(
@@ -97,8 +97,8 @@ class NUTS(Trajectories):
 
         start = hmc.HMCState(point.x, point.log_density, point.gradient)  # pyright: ignore[reportArgumentType]
         step_size, variance = state.tuning.step_size, covariance(state.tuning.scale)
-        # A raw key: BlackJAX's conditions look to JAX's watch (jax_debug_key_reuse) as if they used a key twice.
-        raw_key = jax.random.key_data(key_x)
+        # As words: BlackJAX's conditions look to JAX's watch (jax_debug_key_reuse) as if they used a key twice.
+        raw_key = words_of(key_x)
         kernel: Any = nuts.build_kernel()
         end, told = kernel(raw_key, start, log_density, step_size, variance, self.max_depth)
         info = Info(

@@ -17,9 +17,10 @@ from sumout.adapt.scale import RunningSteepness
 from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
 from sumout.gradient import GradientEstimate
+from sumout.kernels.leapfrog import Point
 from sumout.kernels.sgld import SGLD
 from sumout.kernels.stochastic import FIRST_STEP_SIZE
-from sumout.program import Data, Nuisance
+from sumout.program import Nuisance
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,10 @@ class PSGLD(SGLD):
         if not self.damping > 0:
             raise OptionError(f"PSGLD: damping={self.damping!r} must be positive.")
 
-    def init(self, key: Array, x: Array, z: Nuisance, data: Data) -> Any:
+    def init(self, key: Array, start: Point, z: Nuisance) -> Any:
         """Untuned."""
-        window = RunningSteepness.start(x, self.damping)
-        return replace(super().init(key, x, z, data), tuning=Tuning.start(window, self.step_size or FIRST_STEP_SIZE))
+        window = RunningSteepness.start(start.x, self.damping)
+        return replace(super().init(key, start, z), tuning=Tuning.start(window, self.step_size or FIRST_STEP_SIZE))
 
     def learn_from(self, x: Array, estimate: GradientEstimate) -> Array:
         """The gradient."""

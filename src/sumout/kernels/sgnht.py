@@ -25,6 +25,7 @@ from sumout.adapt.caution import Caution
 from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
 from sumout.kernels.kernel import MEMORY
+from sumout.kernels.leapfrog import Point
 from sumout.kernels.stochastic import Info, Noise, Stochastic
 from sumout.program import Data, Nuisance
 from sumout.randomness import normal, split
@@ -85,9 +86,9 @@ class SGNHT(Stochastic):
         """That of a drift if the momentum lasts; less where it is soon forgotten."""
         return step_size / (MEMORY * max(1.0, self.friction))
 
-    def init(self, key: Array, x: Array, z: Nuisance, data: Data) -> State:
+    def init(self, key: Array, start: Point, z: Nuisance) -> State:
         """At rest; untuned."""
-        return State(**vars(super().init(key, x, z, data)), thermostat=jnp.full_like(x, self.friction))
+        return State(**vars(super().init(key, start, z)), thermostat=jnp.full_like(start.x, self.friction))
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""

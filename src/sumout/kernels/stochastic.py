@@ -34,7 +34,7 @@ from sumout.adapt.warmup import SETTLING, Tuning
 from sumout.errors import OptionError
 from sumout.gradient import GradientEstimate, Target, estimate_gradient
 from sumout.kernels.kernel import Kernel
-from sumout.kernels.leapfrog import energy_change, leap
+from sumout.kernels.leapfrog import Point, energy_change, leap
 from sumout.program import Data, Nuisance
 from sumout.randomness import normal, split
 
@@ -133,9 +133,10 @@ class Stochastic(Kernel):
         """Step size, scale, noise, and by how much the bias meter had the step size lowered."""
         return {**super().tuned(states), "gradient_noise": states.noise.variance, "caution": states.caution.factor}
 
-    def init(self, key: Array, x: Array, z: Nuisance, data: Data) -> Any:
+    def init(self, key: Array, start: Point, z: Nuisance) -> Any:
         """At rest; untuned."""
-        del key, data
+        del key
+        x = start.x
         variance = jnp.full_like(x, 0.0 if self.noise is None else self.noise)
         tuning = Tuning.start(RunningScale.start(x), self.step_size or FIRST_STEP_SIZE)
         return State(

@@ -79,11 +79,10 @@ class Tuned(Kernel):
 class Trajectories(Tuned):
     """A kernel that moves z and then follows a trajectory at that z; not for use by itself."""
 
-    def init(self, key: Array, x: Array, z: Nuisance, data: Data) -> Any:
+    def init(self, key: Array, start: Point, z: Nuisance) -> Any:
         """Untuned."""
         del key
-        assert isinstance(self.target, Target)
-        return State(Point.at(self.target, x, z, data), z, self.untuned(x))
+        return State(start, z, self.untuned(start.x))
 
     def move(self, key: Array, state: State, data: Data) -> tuple[Point, Nuisance]:
         """Move z: the point as it is at the new z, and that z."""

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from sumout.pages.page import Html
 from sumout.pages.style import FAINT, INK, PALETTE
@@ -57,6 +56,8 @@ def trace_plot(draws: np.ndarray, name: str) -> Html:
 
 def rank_plot(draws: np.ndarray, name: str) -> Html:
     """How often ranks of each chain among all draws fall into bins, as a multiple of what they should."""
+    from scipy.stats import rankdata  # takes most of a second to import
+
     figure, axes = one_plot(*SMALL)
     bins = min(RANK_BINS, draws.shape[1])
     edges = np.linspace(0, 1, bins + 1)

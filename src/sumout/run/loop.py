@@ -5,12 +5,16 @@ Warm-up and sampling run through the same compiled function. Every step takes it
     key of step t = fold_in(key of the chain, t),
 
 and the compiled function has room for as many draws whatever the size of a chunk. So the draws do not depend on how
-they are cut into chunks, not even in the last place. With each draw two things are computed for the record only, with
-keys counted apart, from fold_in(key of the chain, RECORDING): the gradient at the draw, which the bias meter needs, and
-values of what the target has summed out of z.
+they are cut into chunks, not even in the last place. Chains run in groups: side by side in one compiled call, the
+groups in threads. How they are grouped does not depend on the machine.
+
+With each draw two things are computed for the record only, with keys counted apart, from
+fold_in(key of the chain, RECORDING): the gradient at the draw, which the bias meter needs, and values of what the
+target has summed out of z.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -24,10 +28,14 @@ from jaxtyping import Array
 from sumout.adapt.mixing import slowest
 from sumout.gradient import Target
 from sumout.kernels.kernel import CHAINS, Kernel
+from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
-from sumout.randomness import fold_in, new_key, split
+from sumout.randomness import Key, fold_in, split
+from sumout.run.ahead import Ahead
 
-CHUNK = 100  # draws that the compiled function has room for
+GROUP = 2  # chains of one group at least
+MOST_DRAWS = 1000  # that the compiled function has room for
+MOST_BYTES = 2**20  # that they take for each chain
 LONGEST = 1.0  # seconds that a chunk should take at most
 FEWEST_WARM = 50  # draws of warm-up from which their efficiency can be told
 RECORDING, BEGINNING = np.uint32(2**32 - 1), np.uint32(2**32 - 2)  # numbers that no step reaches
@@ -56,7 +64,7 @@ class Place:
     """Where a run stands: with the program and the options, all that the draws to come depend on.
 
     Attributes:
-        states: of all chains.
+        groups: the states of the chains, group by group.
         done: draws so far, warm-up included.
         t: steps of the kernel so far.
         steps: of the kernel for each draw, at present.
@@ -65,12 +73,17 @@ class Place:
         seconds: that the draws after the warm-up took.
     """
 
-    states: Any
+    groups: list[Any]
     done: int
     t: int
     steps: int
     warm: list[np.ndarray]
     seconds: float
+
+    @property
+    def states(self) -> Any:
+        """Of all chains."""
+        return _join(self.groups)
 
 
 @dataclass(frozen=True)
@@ -89,41 +102,47 @@ Keep = Callable[[Place, Record], None]
 class Loop:
     """The compiled loop of a kernel that is bound to its target: compiled once, whatever is run through it."""
 
-    def __init__(self, kernel: Kernel):
-        self.kernel = kernel
-        self._begin = jax.jit(jax.vmap(kernel.init, in_axes=(0, 0, 0, None)))
-        self._advance = jax.jit(jax.vmap(_advance(kernel, CHUNK), in_axes=(0, 0, *(None,) * 6), axis_name=CHAINS))
+    def __init__(self, kernel: Kernel, capacity: int):
+        self.kernel, self.capacity = kernel, capacity
+        self._begin = Ahead(jax.vmap(lambda key, *start: kernel.init(fold_in(key, BEGINNING), *start)))
+        self._advance = Ahead(_advance(kernel, capacity))
 
-    def start(self, key: Array, x: Array, z: Nuisance, data: Data, steps: int | None = None) -> Place:
+    def start(self, key: Key, points: Point, z: Nuisance, steps: int | None = None) -> Place:
         """Where a run of all chains begins.
 
         Args:
             key: all randomness of the run.
-            x: starts, `(chains, num_x)`.
-            z: starts, each array with a leading axis of chains.
-            data: the program's data.
+            points: starts, each array with a leading axis of chains.
+            z: likewise.
             steps: kernel steps for each draw; None leaves it to the kernel.
         """
-        states = self._begin(jax.vmap(fold_in, in_axes=(0, None))(_keys(key, len(x)), BEGINNING), x, z, data)
-        return Place(states, 0, 0, steps or self.kernel.steps_untuned, [], 0.0)
+        keys = fold_in(key, np.arange(_num_chains(points)))
+        groups = [self._begin(*group) for group in part((keys, points, z))]
+        return Place(groups, 0, 0, steps or self.kernel.steps_untuned, [], 0.0)
+
+    def prepare(self, program: Program, num_chains: int) -> None:
+        """Begin to compile for a run of so many chains."""
+        size = _num_chains(part(np.zeros(num_chains))[0])
+        keys, numbers = np.zeros((size, 2), np.uint32), [_number(0)] * 5
+        self._advance.prepare(keys, self.shapes(program, size), program.data, *numbers)
 
     def shapes(self, program: Program, num_chains: int) -> Any:
         """Shapes and types of the states of so many chains."""
-        x, z, data = program.abstract_arguments()
-        arguments = (jax.eval_shape(new_key, 0), x, z)
-        chains = jax.tree.map(lambda a: jax.ShapeDtypeStruct((num_chains, *a.shape), a.dtype), arguments)
-        return jax.eval_shape(self._begin, *chains, data)
+        x, z, _ = program.abstract_arguments()
+        start = jax.ShapeDtypeStruct((2,), np.uint32), jax.eval_shape(lambda x: Point(x, x.sum(), x), x), z
+        chains = jax.tree.map(lambda a: jax.ShapeDtypeStruct((num_chains, *a.shape), a.dtype), start)
+        return self._begin.shapes(*chains)
 
     def run(
         self,
-        key: Array,
+        key: Key,
         place: Place,
         data: Data,
         *,
         draws: int,
         tune: int,
         steps: int | None = None,
-        chunk: int = CHUNK,
+        chunk: int | None = None,
         keep: Keep,
         report: Callable[[Progress], None] = lambda progress: None,
         is_asked_to_stop: Callable[[], bool] = lambda: False,
@@ -137,40 +156,47 @@ class Loop:
             draws: draws to make after the warm-up, those already made included.
             tune: draws of warm-up.
             steps: kernel steps for each draw; None leaves it to the kernel, once it is tuned.
-            chunk: draws between two reports, at most CHUNK; fewer where they take long.
+            chunk: draws between two reports at most; fewer where they take long.
             keep: given every chunk of records, and the place after it.
             report: called after every chunk.
             is_asked_to_stop: asked after every chunk.
         """
-        keys = _keys(key, len(jax.tree.leaves(place.states)[0]))
+        keys = part(fold_in(key, np.arange(sum(map(_num_chains, place.groups)))))
         total = tune + draws
         length = tune * (steps or self.kernel.steps_untuned)
-        # Compiles, before the clock starts.
-        place.states, _ = self._advance(keys, place.states, data, 0, 0, 0, place.steps, length)
-        last = perf_counter()
+        # Threads may have other settings of JAX, its precision for one; arrays of JAX are what they are.
+        place.groups, data = jax.tree.map(jnp.asarray, (place.groups, data))
+        compiled = self._advance.prepare(keys[0], place.groups[0], data, *[_number(0)] * 5).result()
+        most = self.capacity if chunk is None else min(chunk, self.capacity)
         pace = 1  # draws that should not take too long
-        while place.done < total and not is_asked_to_stop():
-            is_warming_up = place.done < tune
-            if place.done == tune and steps is None:
-                before = place.steps
-                place.steps = self.kernel.steps_when_tuned(place.states, partial(_efficiency, place.warm))
-                pace = max(1, pace * before // place.steps)
-                place.warm = []
-            count = min(pace, chunk, CHUNK, (tune if is_warming_up else total) - place.done)
-            place.states, made = self._advance(
-                keys, place.states, data, place.done, count, place.t, place.steps, length
-            )
-            records = jax.tree.map(lambda a, count=count: np.asarray(a)[:, :count], made)
-            if is_warming_up and steps is None:
-                place.warm.append(np.concatenate([records.x, records.info.log_density[..., None]], axis=-1))
-            place.done += count
-            place.t += count * place.steps
-            now = perf_counter()
-            place.seconds += 0.0 if is_warming_up else now - last
-            pace = max(1, min(4 * count, round(count * LONGEST / (now - last))))
-            keep(place, records)
-            report(Progress(place.done, total, tune, records))
-            last = perf_counter()
+        with ThreadPoolExecutor(len(keys)) as threads:
+
+            def advance(keys: Key, group: Any, count: int) -> tuple[Any, Record]:
+                """One group, by so many draws."""
+                numbers = map(_number, (place.done, count, place.t, place.steps, length))
+                group, made = compiled(keys, group, data, *numbers)
+                return group, jax.tree.map(lambda a: np.ascontiguousarray(np.asarray(a)[:count].swapaxes(0, 1)), made)
+
+            while place.done < total and not is_asked_to_stop():
+                is_warming_up = place.done < tune
+                if place.done == tune and steps is None:
+                    before = place.steps
+                    place.steps = self.kernel.steps_when_tuned(place.states, partial(_efficiency, place.warm))
+                    pace = max(1, pace * before // place.steps)
+                    place.warm = []
+                count = min(pace, most, (tune if is_warming_up else total) - place.done)
+                begun = perf_counter()
+                moved = list(threads.map(partial(advance, count=count), keys, place.groups))
+                place.groups, records = [group for group, _ in moved], _join([made for _, made in moved])
+                seconds = perf_counter() - begun
+                if is_warming_up and steps is None:
+                    place.warm.append(np.concatenate([records.x, records.info.log_density[..., None]], axis=-1))
+                place.done += count
+                place.t += count * place.steps
+                place.seconds += 0.0 if is_warming_up else seconds
+                pace = max(1, min(4 * count, round(count * LONGEST / seconds)))
+                keep(place, records)
+                report(Progress(place.done, total, tune, records))
 
 
 class Memory:
@@ -192,9 +218,30 @@ class Memory:
         return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *self._parts)
 
 
-def _keys(key: Array, num_chains: int) -> Array:
-    """The key of each chain."""
-    return jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
+def capacity_for(program: Program) -> int:
+    """How many draws the compiled function should have room for."""
+    arrays = jax.tree.leaves(program.abstract_arguments()[:2])
+    size = sum(a.size * a.dtype.itemsize for a in arrays)
+    return int(np.clip(MOST_BYTES // max(size, 1), 1, MOST_DRAWS))
+
+
+def part(chains: Any) -> list[Any]:
+    """Arrays with a leading axis of chains, group by group; all groups are of one size, to be compiled once."""
+    num = _num_chains(chains)
+    size = next((size for size in range(GROUP, num) if num % size == 0), num)
+    return [jax.tree.map(lambda a, i=i: a[i : i + size], chains) for i in range(0, num, size)]
+
+
+def _join(groups: Sequence[Any]) -> Any:
+    return groups[0] if len(groups) == 1 else jax.tree.map(lambda *parts: np.concatenate(parts), *groups)
+
+
+def _num_chains(chains: Any) -> int:
+    return len(jax.tree.leaves(chains)[0])
+
+
+def _number(number: int) -> np.ndarray:
+    return np.asarray(number, np.int32)
 
 
 def _efficiency(warm: list[np.ndarray]) -> float:
@@ -211,7 +258,10 @@ def _efficiency(warm: list[np.ndarray]) -> float:
 
 
 def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]:
-    """One chain's chunk: `count` draws of `steps` steps from draw number `first`, step number `t`, in fixed buffers."""
+    """A chunk of some chains: `count` draws of `steps` steps from draw number `first`, step number `t`.
+
+    The records have axes (draw, chain), with room for `capacity` draws.
+    """
     target = kernel.target
     assert isinstance(target, Target)
 
@@ -246,17 +296,19 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
         return state, Record(state.x, z, gradient, told)
 
     def advance(
-        key: Array, state: Any, data: Data, first: Array, count: Array, t: Array, steps: Array, length: Array
+        keys: Array, states: Any, data: Data, first: Array, count: Array, t: Array, steps: Array, length: Array
     ) -> tuple[Any, Record]:
-        shapes = jax.eval_shape(draw, key, state, data, first, t, steps, length)[1]
+        draws = jax.vmap(draw, in_axes=(0, 0, *(None,) * 5), axis_name=CHAINS)
+        shapes = jax.eval_shape(draws, keys, states, data, first, t, steps, length)[1]
+        # Draws come first and chains second: rows that lie together are written in their place, others by copying all.
         empty = jax.tree.map(lambda a: jnp.zeros((capacity, *a.shape), a.dtype), shapes)
 
         def one(i: Array, carry: tuple[Any, Record]) -> tuple[Any, Record]:
-            state, kept = carry
-            state, made = draw(key, state, data, first + i, t + i * steps, steps, length)
-            return state, jax.tree.map(lambda a, row: a.at[i].set(row), kept, made)
+            states, kept = carry
+            states, made = draws(keys, states, data, first + i, t + i * steps, steps, length)
+            return states, jax.tree.map(lambda a, row: jax.lax.dynamic_update_index_in_dim(a, row, i, 0), kept, made)
 
-        return jax.lax.fori_loop(0, count, one, (state, empty))
+        return jax.lax.fori_loop(0, count, one, (states, empty))
 
     return advance
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.program import Data, Nuisance, Program
+from sumout.run.ahead import Ahead
 from sumout.run.loop import Record
 
 if TYPE_CHECKING:  # takes half a second to import
@@ -28,7 +29,13 @@ class EachDraw:
     """
 
     def __init__(self, fn: Callable[[Array, Nuisance, Data], Any]):
-        self._run = jax.jit(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat))
+        self._run = Ahead(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat))
+
+    def prepare(self, program: Program) -> None:
+        """Begin to compile."""
+        x, z, data = program.abstract_arguments()
+        block = jax.tree.map(lambda a: jax.ShapeDtypeStruct((BLOCK, *a.shape), a.dtype), (x, z))
+        self._run.prepare(block, data)
 
     def __call__(self, x: Any, z: Any, data: Data) -> Any:
         """Arrays have axes (chain, draw) in front, given and returned."""
@@ -61,6 +68,13 @@ class Naming:
     program: Program
     constrain: EachDraw
     likelihood: EachDraw | str
+
+    def prepare(self) -> None:
+        """Begin to compile what it needs, and import what the result is made of."""
+        self.constrain.prepare(self.program)
+        if isinstance(self.likelihood, EachDraw):
+            self.likelihood.prepare(self.program)
+        import arviz_base  # noqa: F401  (takes half a second)
 
     def groups(self, record: Record) -> Groups:
         """All arrays, by group and name, with axes (chain, draw) in front."""

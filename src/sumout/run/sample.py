@@ -17,7 +17,7 @@ from sumout.randomness import new_key, split
 from sumout.run.identity import identify
 from sumout.run.interrupt import stoppable
 from sumout.run.load import load
-from sumout.run.loop import CHUNK, Memory
+from sumout.run.loop import Memory
 from sumout.run.progress import progress_bar
 from sumout.run.result import build_tree
 from sumout.run.setup import set_up
@@ -40,7 +40,7 @@ def sample(
     plan: Mapping[str, str] | None = None,
     log_likelihood: bool = True,
     store: str | os.PathLike[str] | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> "xr.DataTree":
     """Draw from the posterior of x and z.
 
@@ -61,8 +61,8 @@ def sample(
         store: a folder to write the draws to as they are made. If the run that is asked for is there already, finished
             or not, it is gone on with, and the draws are those that it would have made undisturbed; `draws` may be
             larger than before. The result then stays on the disk until it is looked at; `sumout.load` reads it again.
-        chunk: draws computed between two looks at the progress, at most 100, fewer where they take long; does not
-            change the draws.
+        chunk: draws computed between two looks at the progress; None for as many as take a second. Does not change the
+            draws.
 
     Returns:
         A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;
@@ -86,12 +86,19 @@ def sample(
         {'chain': 2, 'draw': 50, 'points': 3}
     """
     _check_options(
-        program, draws=draws, tune=tune, steps=1 if steps is None else steps, chains=chains, seed=seed, chunk=chunk
+        program,
+        draws=draws,
+        tune=tune,
+        steps=1 if steps is None else steps,
+        chains=chains,
+        seed=seed,
+        chunk=1 if chunk is None else chunk,
     )
     ready = set_up(program, kernel, plan)
     check_plan(ready.plan).tell()
     key_start, key_guard, key_run = split(new_key(seed), 3)
     naming = ready.naming(log_likelihood)
+    ready.prepare(chains, naming)
     options = {"kernel": repr(ready.kernel), "seed": seed, "tune": tune, "plan": json.dumps(dict(plan or {}))}
     if store is None:
         keeper = nullcontext(Memory(tune))
@@ -102,9 +109,9 @@ def sample(
         with stoppable() as is_asked_to_stop, progress_bar(progress, chains) as report:
             place = keep.place(ready.loop.shapes(program, chains)) if isinstance(keep, Store) else None
             if place is None:
-                x, z = ready.starts.find(key_start, chains)
-                ready.guard(key_guard, x[0], jax.tree.map(lambda a: a[0], z))
-                place = ready.loop.start(key_run, x, z, program.data, steps)
+                points, z = ready.starts.find(key_start, chains)
+                ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
+                place = ready.loop.start(key_run, points, z, steps)
             ready.loop.run(
                 key_run, place, program.data, draws=draws, tune=tune, steps=steps, chunk=chunk, keep=keep,
                 report=report, is_asked_to_stop=is_asked_to_stop,

@@ -13,9 +13,9 @@ from sumout.kernels.names import find_kernel
 from sumout.likelihood import build_likelihood
 from sumout.plan import Plan, plan_for
 from sumout.program import Nuisance, Program
-from sumout.randomness import split, uniform
+from sumout.randomness import Key, split, uniform
 from sumout.reading.structure import QUICK_COMPILE, guard
-from sumout.run.loop import Loop
+from sumout.run.loop import Loop, capacity_for
 from sumout.run.result import EachDraw, Naming
 from sumout.run.start import Starts
 
@@ -32,7 +32,7 @@ class Setup:
         self.program = plan.structure.program
         target = self._kept("target", lambda: make_target(plan))
         self.starts = self._kept("starts", lambda: Starts(self.program, target))
-        self.loop = Loop(kernel.bind(target))
+        self.loop = Loop(kernel.bind(target), capacity_for(self.program))
         self.constrain = self.program.remember("constrain", lambda: EachDraw(self.program.constrain))
 
     def naming(self, log_likelihood: bool) -> Naming:
@@ -45,7 +45,13 @@ class Setup:
         likelihood = self._kept("likelihood", build) if log_likelihood else "not asked for"
         return Naming(self.program, self.constrain, likelihood)
 
-    def guard(self, key: jax.Array, x: jax.Array, z: Nuisance) -> None:
+    def prepare(self, chains: int, naming: Naming) -> None:
+        """Begin to compile what a run of so many chains needs, in the background; what takes longest first."""
+        self.loop.prepare(self.program, chains)
+        self.starts.prepare(chains)
+        naming.prepare()
+
+    def guard(self, key: Key, x: jax.Array, z: Nuisance) -> None:
         """Check the reading at a point, the first time the program is run."""
         self.program.remember("guarded", lambda: guard_reading(self.plan, key, x, z))
 
@@ -61,7 +67,7 @@ def set_up(program: Program, kernel: Any, wishes: Mapping[str, str] | None) -> S
     return program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen))
 
 
-def guard_reading(plan: Plan, key: jax.Array, x: jax.Array, z: Nuisance) -> None:
+def guard_reading(plan: Plan, key: Key, x: jax.Array, z: Nuisance) -> None:
     """Change a random half of the sites, a few times over, and see that only the right factors move."""
     program = plan.structure.program
     if not program.z:

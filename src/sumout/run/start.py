@@ -10,7 +10,6 @@ num_x nats of where it ended. In a Gaussian a draw is ½ num_x below the top on 
 far out as draws do, each where its own climb came in: chains remain over-dispersed, as r_hat wants them.
 """
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -22,9 +21,11 @@ from sumout.doctor.blame import describe_failure
 from sumout.errors import StartError
 from sumout.gradient import Target
 from sumout.guesses import draw_x, draw_z
+from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
-from sumout.randomness import fold_in, split
+from sumout.randomness import Key, fold_in, split
 from sumout.reading.structure import QUICK_COMPILE
+from sumout.run.ahead import Ahead
 
 TRIES = 8
 SETTLING_SWEEPS = 10
@@ -44,38 +45,42 @@ class Starts:
     def __init__(self, program: Program, target: Target):
         self.program, self.target = program, target
 
-        @partial(jax.jit, compiler_options=compiler_options(program))
-        def search(keys: Array, data: Data) -> tuple[Array, Nuisance, Array]:
+        def search(keys: Array, data: Data) -> tuple[Point, Nuisance, Array]:
             return jax.lax.map(lambda key: _best_of_several(program, target, key, data), keys)
 
-        self._search = search
+        self._search = Ahead(search, compiler_options(program))
 
-    def find(self, key: Array, num_chains: int) -> tuple[Array, Nuisance]:
-        """For each chain a point `(x, z)` of finite density and gradient, with a leading axis of chains."""
-        keys = jax.vmap(fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
-        x, z, is_sound = self._search(keys, self.program.data)
-        if not np.asarray(is_sound).all():
-            lost = np.flatnonzero(~np.asarray(is_sound))
-            where = x[lost], jax.tree.map(lambda a: a[lost], z)
+    def prepare(self, num_chains: int) -> None:
+        """Begin to compile for so many chains."""
+        self._search.prepare(np.zeros((num_chains, 2), np.uint32), self.program.data)
+
+    def find(self, key: Key, num_chains: int) -> tuple[Point, Nuisance]:
+        """For each chain a point of finite density and gradient and a z, with a leading axis of chains."""
+        points, z, is_sound = jax.tree.map(
+            np.asarray, self._search(fold_in(key, np.arange(num_chains)), self.program.data)
+        )
+        if not is_sound.all():
+            lost = np.flatnonzero(~is_sound)
+            where = points.x[lost], jax.tree.map(lambda a: a[lost], z)
             density = self.target.log_density
             raise StartError(describe_failure(self.program, density, *where, f"{TRIES} tries a chain"))
-        return x, z
+        return points, z
 
 
-def _best_of_several(program: Program, target: Target, key: Array, data: Data) -> tuple[Array, Nuisance, Array]:
+def _best_of_several(program: Program, target: Target, key: Array, data: Data) -> tuple[Point, Nuisance, Array]:
     """A point on the best of several climbs, and whether its density and gradient were found to be finite."""
     key_climb, key_settle = split(key)
     keys = split(key_climb, TRIES)
-    paths, z, log_densities = jax.vmap(lambda key: climb(program, target, key, data))(keys)
-    best = jnp.argmax(log_densities[:, -1])
-    on_the_way = jnp.argmax(log_densities[best] >= log_densities[best, -1] - program.num_x)
-    x = paths[best, on_the_way]
-    z = _settle(target, key_settle, x, jax.tree.map(lambda a: a[best], z), data)
-    return x, z, jnp.isfinite(log_densities[best, on_the_way])
+    paths, z, highest = jax.vmap(lambda key: climb(program, target, key, data))(keys)
+    best = jnp.argmax(highest[:, -1])
+    on_the_way = jnp.argmax(highest[best] >= highest[best, -1] - program.num_x)
+    point = jax.tree.map(lambda a: a[best, on_the_way], paths)
+    z = _settle(target, key_settle, point.x, jax.tree.map(lambda a: a[best], z), data)
+    return point, z, jnp.isfinite(highest[best, on_the_way])
 
 
-def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Array, Nuisance, Array]:
-    """From a random point up: x at every step, the last z, and the log density at every step, −∞ where not sound."""
+def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Point, Nuisance, Array]:
+    """From a random point up: the points on the way, the last z, and the highest sound log density so far."""
     import optax  # takes a tenth of a second to import
 
     # Slow at first: large steps would empty one component of a mixture before it has found its place.
@@ -83,21 +88,19 @@ def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Arr
     adam = optax.adam(lambda count: rate(jnp.maximum(count - SETTLING_SWEEPS, 0)))  # until then only z moves
     key_x, key_z, key_climb = split(key, 3)
 
-    def step(carry: tuple[Array, Nuisance, Any], i: Array) -> tuple[tuple[Array, Nuisance, Any], tuple[Array, Array]]:
+    def step(carry: tuple[Array, Nuisance, Any], i: Array) -> tuple[tuple[Array, Nuisance, Any], tuple[Point, Array]]:
         x, z, memory = carry
-        log_density, gradient = jax.value_and_grad(target.log_density)(x, z, data)
-        is_sound = jnp.isfinite(log_density) & jnp.all(jnp.isfinite(gradient))
-        uphill, moved_on = adam.update(jnp.where(is_sound, -gradient, 0.0), memory)
+        point = Point.at(target, x, z, data)
+        is_sound = jnp.isfinite(point.log_density) & jnp.all(jnp.isfinite(point.gradient))
+        uphill, moved_on = adam.update(jnp.where(is_sound, -point.gradient, 0.0), memory)
         new = jnp.asarray(optax.apply_updates(x, uphill))
         z = target.move(fold_in(key_climb, i), new, z, data)
-        return (new, z, moved_on), (x, jnp.where(is_sound, log_density, -jnp.inf))
+        return (new, z, moved_on), (point, jnp.where(is_sound, point.log_density, -jnp.inf))
 
     x, z = draw_x(key_x, program), draw_z(key_z, program, data)
     steps = jnp.arange(SETTLING_SWEEPS + CLIMBING_STEPS)
     (_, z, _), (path, log_densities) = jax.lax.scan(step, (x, z, adam.init(x)), steps)
-    # A step into the void is taken back: the highest point so far stands for it.
-    highest = jax.lax.cummax(log_densities)
-    return path, z, highest
+    return path, z, jax.lax.cummax(log_densities)
 
 
 def _settle(target: Target, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:

@@ -24,7 +24,7 @@ import numpy as np
 from sumout.errors import OptionError, StoreError
 from sumout.kernels.kernel import Kernel
 from sumout.run.identity import differences
-from sumout.run.loop import Place, Record
+from sumout.run.loop import Place, Record, part
 from sumout.run.parts import UNFINISHED, damaged, is_sound, list_parts, read_part, write_part, write_whole
 from sumout.run.result import Naming
 
@@ -65,7 +65,7 @@ class Store:
         warm: list[np.ndarray] = []
         if done <= self.tune:
             warm = [content[WARM] for content in map(read_part, parts) if WARM in content]
-        return Place(states, done, t, steps, warm, float(last[SECONDS]))
+        return Place(part(states), done, t, steps, warm, float(last[SECONDS]))
 
     def __call__(self, place: Place, records: Record) -> None:
         """Keep a chunk; write it, with those before it, when it is time."""

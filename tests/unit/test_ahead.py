@@ -1,0 +1,46 @@
+"""What is compiled ahead: once for each kind of argument, under the settings of the thread that asks for it."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sumout.run.ahead import Ahead
+
+
+def counting():
+    traced = []
+
+    def double(a):
+        traced.append(a.shape)
+        return 2 * a
+
+    return Ahead(double), traced
+
+
+def test_is_traced_once_for_each_shape():
+    double, traced = counting()
+    double.prepare(jax.ShapeDtypeStruct((3,), jnp.result_type(float)))
+    for a in (np.ones(3), jnp.ones(3), np.zeros(3), np.ones(2)):
+        np.testing.assert_array_equal(double(a), 2 * a)
+    assert traced == [(3,), (2,)]
+
+
+def test_what_is_compiled_can_be_called_under_other_settings():
+    """Settings such as the precision belong to a thread."""
+    with jax.enable_x64(False):
+        double, _ = counting()
+        a = jnp.ones(3)
+        compiled = double.prepare(a).result()
+        with ThreadPoolExecutor(1) as threads:
+            assert threads.submit(compiled, a).result().dtype == jnp.float32
+    with jax.enable_x64(True):
+        assert double(jnp.ones(3)).dtype == jnp.float64
+
+
+def test_errors_of_the_compiler_are_told():
+    broken = Ahead(lambda a: 2 * a, {"no_such_option": True})
+    with pytest.raises(Exception, match="no_such_option"):
+        broken(jnp.ones(3))
