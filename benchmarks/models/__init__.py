@@ -1,0 +1,1 @@
+"""The ten models, a file each."""
