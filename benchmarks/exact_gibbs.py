@@ -1,9 +1,9 @@
 """Exact samplers for the two models that nobody can sum out, written by hand for their structure.
 
 They make the references of spike and slab and of the Potts picture, and share nothing with sumout. Spike and slab:
-each indicator is drawn with its coefficient integrated out, then the coefficient, then σ² from the inverse gamma law that
-the likelihood alone would give, accepted by the prior. Potts: the two colours of the chequerboard in turns, then Metropolis
-steps on the brightnesses and the noise, which need the sums over each class only.
+each indicator is drawn with its coefficient integrated out, then the coefficient, then σ² from the inverse gamma law
+that the likelihood alone would give, accepted by the prior. Potts: the two colours of the chequerboard in turns, then
+Metropolis steps on the brightnesses and the noise, which need the sums over each class only.
 """
 
 from functools import partial

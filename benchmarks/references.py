@@ -115,10 +115,16 @@ def compare(summary: Summary, other: Summary) -> str:
     )
 
 
-def make_reference(model: Model, draws: int) -> Reference:
-    """Run what it takes."""
+def store(model: Model, reference: Reference) -> None:
+    """Write it down."""
+    (STORE / f"{model.name}.json").write_text(json.dumps(asdict(reference), ensure_ascii=False) + "\n")
+
+
+def make_reference(model: Model, draws: int) -> None:
+    """Run what it takes, and store it; then compare it, if so many draws of sumout are wanted."""
     if model.name in QUADRATURE:
-        return from_quadrature(model)
+        store(model, from_quadrature(model))
+        return
     start = time.perf_counter()
     by_nuts = model.name in DRAWS
     summary = summarise(model.scored(run_nuts(model) if by_nuts else run_gibbs(model)))
@@ -129,11 +135,13 @@ def make_reference(model: Model, draws: int) -> Reference:
     print(f"{model.name}: {source}, {seconds:.0f} s; errors {mean_error.max():.4f}, {sd_error.max():.4f}", flush=True)
     if max(mean_error.max(), sd_error.max()) > MOST_ERROR:
         raise SystemExit(f"{model.name}: not stored, the Monte-Carlo error must be below {MOST_ERROR}: draw more.")
-    compared = compare(summary, summarise(model.scored(run_sumout(model, draws)))) if draws else "not compared"
-    print(f"{model.name}: {compared}", flush=True)
     columns = [summary.mean, summary.sd, mean_error.tolist(), sd_error.tolist()]
     short = [[float(f"{value:.7g}") for value in column] for column in columns]
-    return Reference(summary.elements, *short, source, compared)
+    store(model, Reference(summary.elements, *short, source, "nothing yet"))
+    if draws:
+        compared = compare(summary, summarise(model.scored(run_sumout(model, draws))))
+        print(f"{model.name}: {compared}", flush=True)
+        store(model, Reference(summary.elements, *short, source, compared))
 
 
 def main() -> None:
@@ -145,8 +153,7 @@ def main() -> None:
     parser.add_argument("--compare", type=int, default=5_000, help="draws of each chain of sumout to compare with")
     options = parser.parse_args()
     for name in options.models or NAMES:
-        reference = make_reference(find_model(name), options.compare)
-        (STORE / f"{name}.json").write_text(json.dumps(asdict(reference), ensure_ascii=False) + "\n")
+        make_reference(find_model(name), options.compare)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,11 @@ IS_SAME = STATES[:, None] == STATES  # (from, to, chain)
 def make_data() -> Data:
     rng = np.random.default_rng(5)
     z = np.zeros(CHAINS, int)
+    weights = np.add(WEIGHTS, [0.1, -0.15, 0.2, -0.2, 0.1])
     means = []
     for _ in range(STEPS):
         z = np.where(rng.random(CHAINS) < 0.1, 1 - z, z)
-        means.append(z @ (WEIGHTS + [0.1, -0.15, 0.2, -0.2, 0.1]))
+        means.append(z @ weights)
     return {"y": rng.normal(means, 0.5)}
 
 

@@ -1,0 +1,48 @@
+"""The picture of the benchmark: effective draws a second and cold seconds, sumout beside the best peers of both kinds."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.model import find_model
+from benchmarks.samplers.names import BY_HAND, LEFT_IN, OURS, SAMPLERS
+from benchmarks.score import Score
+
+KINDS = {OURS: ("sumout, z left in", "#0b6e4f", "o"), LEFT_IN: ("best peer, z left in", "#c8553d", "s"),
+         BY_HAND: ("best peer, z summed out by hand or on request", "#3d5a80", "D")}  # fmt: skip
+
+
+def best_of(kind: str, scores: Mapping[str, Score]) -> Score | None:
+    """The fastest right sampler of a kind."""
+    right = [score for score in scores.values() if SAMPLERS[score.sampler].kind == kind and score.counts]
+    return max(right, key=lambda score: score.rate or 0.0, default=None)
+
+
+def draw_picture(paths: list[Path], scores: Mapping[str, Mapping[str, Score]]) -> None:
+    """Two panels with a line for each model."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    models = list(scores)
+    figure, panels = plt.subplots(1, 2, figsize=(10, 0.5 + 0.45 * len(models)), sharey=True, layout="constrained")
+    quantities = (
+        ("effective draws a second, warm", "rate"),
+        ("cold seconds to 1,000 effective draws", "seconds_to_enough"),
+    )
+    for panel, (label, name) in zip(panels, quantities, strict=True):
+        for kind, (title, colour, marker) in KINDS.items():
+            best = [best_of(kind, scores[model]) for model in models]
+            known = [(getattr(one, name), row) for row, one in enumerate(best) if one and getattr(one, name)]
+            panel.scatter([value for value, _ in known], [row for _, row in known], 45, colour, marker, label=title)
+        panel.set_xscale("log")
+        panel.set_xlabel(label)
+        panel.grid(axis="x", color="0.9")
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_yticks(range(len(models)), [find_model(model).title for model in models])
+    panels[0].invert_yaxis()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    plt.close(figure)

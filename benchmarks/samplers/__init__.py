@@ -1,0 +1,1 @@
+"""The samplers, an adapter each; `names.py` lists them."""
