@@ -25,6 +25,7 @@ calibrate: $(READY)
 bench: $(BENCH_READY)
 	$(BIN)/python benchmarks/gibbs_sweep.py
 	$(BIN)/python benchmarks/marginal.py
+	$(BIN)/python -m benchmarks $(BENCH)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

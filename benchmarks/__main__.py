@@ -1,7 +1,7 @@
 """`python -m benchmarks`: run sumout and its peers on the same models and data, and say who is how fast and right.
 
-Every run is a fresh process; samplers take turns. What was found is kept in the folder, and the same command goes on from
-there. With --report nothing is run.
+Every run is a fresh process; samplers take turns. What was found is kept in the folder, and the same command goes on
+from there. With --report nothing is run.
 """
 
 import argparse
@@ -35,6 +35,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder for what is found")
     parser.add_argument("--report", action="store_true", help="only write the tables again from what was found")
     parser.add_argument("--check", action="store_true", help="only check that all forms have the same density")
+    parser.add_argument("--stan", action="store_true", help="with --check: those of Stan, too, a minute for each model")
     return parser.parse_args()
 
 
@@ -114,7 +115,8 @@ def main() -> None:
     models, samplers = options.only or NAMES, options.sampler or list(SAMPLERS)
     console = Console()
     if options.check:
-        sys.exit(not all([check_model(name, console) for name in models]))
+        wrong = [name for name in models if not check_model(name, console, options.stan)]
+        sys.exit(f"The forms of {wrong} differ." if wrong else 0)
     limit = options.limit or (QUICK_LIMIT if options.quick else FULL_LIMIT)
     bench = Bench(options.out, Settings(), limit)
     if not options.report:

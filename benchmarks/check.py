@@ -1,7 +1,7 @@
 """Do all forms of a model have the same density? At some random points they may differ by a constant only.
 
-Compared are, in the user's own coordinates (of means in order, in those of their base): z summed out by hand in NumPyro,
-by hand in PyMC and in Stan, and by sumout where it sums everything; and with z left in, NumPyro and PyMC.
+Compared are, in the user's own coordinates (of means in order, in those of their base): z summed out by hand in
+NumPyro, in PyMC and in Stan, and by sumout where it sums everything; and with z left in, NumPyro and PyMC.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The picture of the benchmark: effective draws a second and cold seconds, sumout beside the best peers of both kinds."""
+"""The picture of the benchmark: effective draws a second and cold seconds, sumout beside the best of its peers."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -21,7 +21,7 @@ from benchmarks.summary import Summary, flatten, summarise
 STORE = Path(__file__).parent / "references"
 MOST_ERROR = 0.02  # of a mean or an sd, in sds
 CHAINS = 4
-DRAWS = {"coal": 20_000, "factorial": 5_000, "gmm_large": 4_000, "hmm_large": 4_000, "lda": 5_000}
+DRAWS = {"coal": 20_000, "factorial": 2_500, "gmm_large": 2_000, "hmm_large": 2_000, "lda": 4_000}
 WARMUP = 1_000
 GIBBS = {"chains": 16, "sweeps": 20_000, "warmup": 2_000}
 QUADRATURE = ("survey", "gmm", "hmm")

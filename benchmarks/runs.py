@@ -1,8 +1,8 @@
 """Runs, each in a fresh process, one at a time, and what is kept of them.
 
 A run that has no result after the time limit is killed; once it has one, its warm clock gets as long again. What is
-found is written at once, so that a benchmark that was interrupted goes on where it was. No run finds compiled code of an
-earlier one on the disk, but for the parts of PyTensor that are the same for all models.
+found is written at once, so that a benchmark that was interrupted goes on where it was. No run finds compiled code of
+an earlier one on the disk, but for the parts of PyTensor that are the same for all models.
 """
 
 import json

@@ -107,7 +107,7 @@ class Score:
         """Cold seconds to 1,000 effective draws."""
         if not self.rate or self.cold is None or self.warm is None:
             return None
-        return self.cold - self.warm + ENOUGH / self.rate
+        return max(0.0, self.cold - self.warm) + ENOUGH / self.rate
 
     @cached_property
     def mean_errors(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
 """One run in a process of its own: `python -m benchmarks.worker`, started by `runs.py`.
 
-The draws are written as soon as they are there, then the warm clock runs, so that nothing is lost if that takes too long.
+The draws are written as soon as they are there, then the warm clock runs: nothing is lost if that takes too long.
 """
 
 import argparse

@@ -3,7 +3,6 @@
 from typing import Any
 
 import sumout
-
 from benchmarks.model import Data, Model
 from benchmarks.samplers.sampler import Run, Settings
 
