@@ -1,6 +1,7 @@
 """GMM 100 × 2: a Gaussian mixture with two components of equal weight (the paper's second model).
 
-Its labels mean nothing, so every draw is sorted by μ before it is measured, whichever sampler made it.
+Its labels mean nothing, so every draw is sorted by μ before it is measured, whichever sampler made it. NumPyro's
+enumeration wants to be told that the means are one event.
 """
 
 import numpy as np
@@ -21,13 +22,20 @@ def in_numpyro() -> Forms:
 
     from sumout.studies.models import gmm_numpyro
 
+    def enumerated(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 10).expand([2]).to_event(1))
+        sigma = numpyro.sample("sigma", dist.LogNormal(0, 10).expand([2]).to_event(1))
+        with numpyro.plate("points", len(y)):
+            z = numpyro.sample("z", dist.Categorical(jnp.ones(2) / 2))
+            numpyro.sample("y", dist.Normal(mu[z], sigma[z]), obs=y)
+
     def by_hand(y):
         mu = numpyro.sample("mu", dist.Normal(0, 10).expand([2]))
         sigma = numpyro.sample("sigma", dist.LogNormal(0, 10).expand([2]))
         each = dist.Normal(mu, sigma).log_prob(jnp.asarray(y)[:, None])
         numpyro.factor("y", logsumexp(each, axis=1).sum())
 
-    return Forms(gmm_numpyro, by_hand)
+    return Forms(gmm_numpyro, by_hand, enumerated)
 
 
 def in_pymc(data: Data):

@@ -1,4 +1,7 @@
-"""HMM 16 × 3: a hidden Markov model with unknown transitions (the paper's third model)."""
+"""HMM 16 × 3: a hidden Markov model with unknown transitions (the paper's third model).
+
+NumPyro's enumeration wants to be told that the logits are one event, and its samplers of z do not look into a scan.
+"""
 
 import numpy as np
 
@@ -18,8 +21,21 @@ def in_numpyro() -> Forms:
     import jax.numpy as jnp
     import numpyro
     import numpyro.distributions as dist
+    from numpyro.contrib.control_flow import scan
 
     from sumout.studies.models import hmm_numpyro
+
+    def enumerated(y):
+        logits = numpyro.sample("logits", dist.Normal(0, 10).expand([STATES, STATES]).to_event(2))
+        first = numpyro.sample("first", dist.Categorical(jnp.ones(STATES) / STATES))
+        numpyro.sample("y_first", dist.Normal(first, NOISE), obs=y[0])
+
+        def step(previous, y):
+            z = numpyro.sample("z", dist.Categorical(logits=logits[previous]))
+            numpyro.sample("y", dist.Normal(z, NOISE), obs=y)
+            return z, None
+
+        scan(step, first, y[1:])
 
     def drawn(y):
         logits = numpyro.sample("logits", dist.Normal(0, 10).expand([STATES, STATES]))
@@ -32,7 +48,7 @@ def in_numpyro() -> Forms:
         emission = dist.Normal(jnp.arange(STATES), NOISE).log_prob(jnp.asarray(y)[:, None])
         numpyro.factor("y", forward_in_jax(jnp.ones(STATES) / STATES, jax.nn.softmax(logits, axis=1), emission))
 
-    return Forms(hmm_numpyro, by_hand, drawn=drawn)
+    return Forms(hmm_numpyro, by_hand, enumerated, drawn)
 
 
 def in_pymc(data: Data):
