@@ -1,7 +1,8 @@
 """`python -m benchmarks`: run sumout and its peers on the same models and data, and say who is how fast and right.
 
-Every run is a fresh process; samplers take turns. What was found is kept in the folder, and the same command goes on
-from there. With --report nothing is run.
+Every run is a fresh process; samplers take turns. Each way to run a sampler's chains is tried in the first repeat, then
+the better one is kept to; what has no result within the time limit is not tried again. What was found is kept in the
+folder, and the same command goes on from there. With --report nothing is run.
 """
 
 import argparse
@@ -16,12 +17,13 @@ from benchmarks.model import NAMES
 from benchmarks.page import show_model, write_json, write_page
 from benchmarks.picture import draw_picture
 from benchmarks.references import STORE, load_reference
-from benchmarks.runs import Bench, Record
+from benchmarks.runs import DONE, OVER, Bench, Record, read_record
 from benchmarks.samplers.names import SAMPLERS
 from benchmarks.samplers.sampler import Settings
 from benchmarks.score import Score, better
 from benchmarks.targets import judge, read_reasons
 
+WIDTH = 170  # of tables that go to a file
 QUICK_LIMIT, FULL_LIMIT, FULL_REPEATS = 60.0, 300.0, 3
 
 
@@ -40,15 +42,9 @@ def parse() -> argparse.Namespace:
 
 
 def run_all(bench: Bench, models: list[str], samplers: list[str], repeats: int, quick: bool, console: Console) -> None:
-    """All runs, samplers in turns; variants of a sampler in the first repeat, then the better one."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
+    """All runs, samplers in turns."""
+    shown = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*shown, console=console) as progress:
         task = progress.add_task("", total=repeats * len(models) * len(samplers))
         for repeat in range(repeats):
             for model in models:
@@ -58,19 +54,19 @@ def run_all(bench: Bench, models: list[str], samplers: list[str], repeats: int, 
                         progress.update(task, description=words)
                         record = bench.run(model, name, variant, repeat)
                         console.print(f"{words}: {_outcome(record)}", highlight=False)
+                        if record.status == OVER:
+                            break
                     progress.advance(task)
 
 
 def _variants(bench: Bench, model: str, sampler: str, repeat: int, quick: bool) -> tuple[str, ...]:
+    """All in the first repeat, then the better one, if it had a result; in a quick run the first."""
     variants = SAMPLERS[sampler].variants
-    if quick or len(variants) == 1:
-        return variants[:1]
     if repeat == 0:
-        return variants
-    first = [
-        record for record in bench.records() if (record.model, record.sampler, record.repeat) == (model, sampler, 0)
-    ]
-    return (max(first, key=lambda record: record.rate).variant,) if first else variants
+        return variants[:1] if quick else variants
+    paths = [bench.path(model, sampler, variant, 0) for variant in variants]
+    done = [record for path in paths if path.exists() and (record := read_record(path)).status == DONE]
+    return (max(done, key=lambda record: record.rate).variant,) if done else ()
 
 
 def _outcome(record: Record) -> str:
@@ -113,7 +109,7 @@ def report(bench: Bench, models: list[str], samplers: list[str], console: Consol
 def main() -> None:
     options = parse()
     models, samplers = options.only or NAMES, options.sampler or list(SAMPLERS)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     if options.check:
         wrong = [name for name in models if not check_model(name, console, options.stan)]
         sys.exit(f"The forms of {wrong} differ." if wrong else 0)

@@ -1,9 +1,9 @@
 """How the cost of a step grows, on a mixture with 10² to 10⁶ points and 2, 5 and 20 components.
 
-`python -m benchmarks.scaling` takes the seconds of one step of sumout's default kernels, compiled code at hand, with one
-chain and with four: z summed out (the default plan; a step is a trajectory of HMC) and z drawn (`plan={"z": "draw"}`; a
-step of GHMC has one gradient). A trajectory's cost is given for one of its gradients. Printed are the slopes of log
-seconds against log points and against log K: 1 is linear growth.
+`python -m benchmarks.scaling` takes the seconds of one step of sumout's default kernels, compiled code at hand, with
+one chain and with four: z summed out (the default plan; a step is a trajectory of HMC) and z drawn
+(`plan={"z": "draw"}`; a step of GHMC has one gradient). A trajectory's cost is given for one of its gradients. Printed
+are the slopes of log seconds against log points and against log K: 1 is linear growth.
 """
 
 import argparse

@@ -14,7 +14,8 @@ HEADER = (
 TARGET_HEADER = ("", "target", "asked", "found", "beside", "reached")
 CAPTION = (
     "4 chains of 1,000 draws after 1,000 of warm-up, each run in a fresh process with empty caches of compiled code. "
-    "Cold: from the start of the process to the result in memory. Warm: the draws after the warm-up alone, with "
+    "Cold: from the start of the process to the result in memory; Stan's programs are built once, and the seconds of "
+    "that are part of each of its cold starts. Warm: the draws after the warm-up alone, with "
     "compiled code at hand. ESS: the fewest effective draws of bulk, tail and squares over all elements of all "
     "continuous parameters. s to 1,000: cold seconds to 1,000 effective draws, (cold − warm) + 1,000 / (ESS/s warm). "
     "Mean error and sd ratio: the worst against a long exact reference. Wrong: a mean off by more than 0.1 sd or an sd "
