@@ -6,6 +6,7 @@ folder, and the same command goes on from there. With --report nothing is run.
 """
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -108,6 +109,7 @@ def report(bench: Bench, models: list[str], samplers: list[str], console: Consol
 
 def main() -> None:
     options = parse()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no run is left behind
     models, samplers = options.only or NAMES, options.sampler or list(SAMPLERS)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     if options.check:

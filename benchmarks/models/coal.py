@@ -53,7 +53,7 @@ def in_numpyro() -> Forms:
     def without_missing(counts, known, missing):
         early, late = rates()
         change = numpyro.sample("change", dist.DiscreteUniform(0, len(known) + len(missing) - 1))
-        rate = jnp.where(known < change, early, late)
+        rate = jnp.where(known < jnp.expand_dims(change, -1), early, late)
         numpyro.factor("counts", (counts * jnp.log(rate) - rate - gammaln(counts + 1.0)).sum(-1))
 
     def by_hand(counts, known, missing):

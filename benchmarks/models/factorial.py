@@ -54,7 +54,7 @@ def in_numpyro() -> Forms:
 
     def drawn(y):
         weights, stay, sigma = parameters()
-        z = numpyro.sample("z", dist.Bernoulli(0.5).expand([STEPS, CHAINS]).to_event(2))
+        z = numpyro.sample("z", dist.Bernoulli(0.5).expand([STEPS, CHAINS]))
         before = jnp.concatenate([jnp.zeros((1, CHAINS), z.dtype), z[:-1]])
         numpyro.factor("transitions", jnp.log(jnp.where(z == before, stay, 1 - stay)).sum())
         numpyro.sample("y", dist.Normal(z @ weights, sigma), obs=y)
