@@ -25,7 +25,7 @@ def draw_picture(paths: list[Path], scores: Mapping[str, Mapping[str, Score]]) -
     import matplotlib.pyplot as plt
 
     models = list(scores)
-    figure, panels = plt.subplots(1, 2, figsize=(10, 0.5 + 0.45 * len(models)), sharey=True, layout="constrained")
+    figure, panels = plt.subplots(1, 2, figsize=(10, 1.6 + 0.4 * len(models)), sharey=True, layout="constrained")
     quantities = (
         ("effective draws a second, warm", "rate"),
         ("cold seconds to 1,000 effective draws", "seconds_to_enough"),
@@ -41,7 +41,7 @@ def draw_picture(paths: list[Path], scores: Mapping[str, Mapping[str, Score]]) -
         panel.set_axisbelow(True)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_yticks(range(len(models)), [find_model(model).title for model in models])
-    panels[0].invert_yaxis()
+    panels[0].set_ylim(len(models) - 0.5, -0.5)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     for path in paths:
         figure.savefig(path, dpi=150)
