@@ -78,7 +78,7 @@ def dangers(tree):
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         owner = getattr(getattr(node.func, "value", None), "id", "")
-        if called in BANNED_CALLS and owner not in ("re", "jax"):
+        if called in BANNED_CALLS and node.args and owner not in ("re", "jax"):  # without arguments: XLA's compile()
             yield called
         if called in LOADERS and owner in ("yaml", "torch"):
             yield f"{owner}.{called}"
@@ -106,7 +106,7 @@ def test_what_could_run_code_is_seen(code):
     assert list(dangers(ast.parse(code)))
 
 
-@pytest.mark.parametrize("code", ["np.load(f, allow_pickle=False)", "json.loads(s)", "re.compile(p)", "import json"])
+@pytest.mark.parametrize("code", ["np.load(f, allow_pickle=False)", "json.loads(s)", "re.compile(p)", "low.compile()"])
 def test_what_could_not_is_let_through(code):
     assert list(dangers(ast.parse(code))) == []
 

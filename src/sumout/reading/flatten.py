@@ -1,7 +1,8 @@
 """Trace a function to one flat jaxpr in which sums stand open.
 
-Nested `jit` bodies are written out, an inner product becomes a sum of products, and a loop is run for all its steps at
-once as far as nothing recurs in it (`loops.py`). Functions with derivative rules of their own (`custom_jvp`,
+Nested `jit` bodies are written out, an inner product becomes a sum of products, a function of a choice a choice between
+few values of the function (`choices.py`), and a loop is run for all its steps at once as far as nothing recurs in it
+(`loops.py`). Functions with derivative rules of their own (`custom_jvp`,
 `custom_vjp`) stay whole: the factors must be differentiable as the program was.
 """
 
@@ -13,24 +14,31 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 from jax.interpreters import partial_eval
 
+from sumout.reading.choices import Choices
 from sumout.reading.equations import bind, read_variable, trace
 from sumout.reading.loops import Loop, run_at_once
 
 CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2"))
 
 
-def flatten(fn: Callable[..., Any], *args: Any) -> ClosedJaxpr:
+def flatten(fn: Callable[..., Any], x: Any, z: Any, data: Any) -> ClosedJaxpr:
     """The jaxpr of `fn` at arguments of these shapes, written out and without dead equations."""
-    return _retrace(jax.make_jaxpr(fn)(*args))
+    num_x, num_z = len(jax.tree.leaves(x)), len(jax.tree.leaves(z))
+    return _retrace(jax.make_jaxpr(fn)(x, z, data), num_x, num_z)
 
 
-def _retrace(closed: ClosedJaxpr) -> ClosedJaxpr:
+def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0) -> ClosedJaxpr:
+    """Written out; of its arguments so many are x, and so many after them z."""
+
+    def run(*args: Any) -> list[Any]:
+        choices = Choices(args[:num_x], args[num_x : num_x + num_z])
+        return _run(alive.jaxpr, alive.consts, args, choices)
+
     args = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars]
     alive = _without_dead(closed)
-    written_out = jax.make_jaxpr(lambda *values: evaluate_written_out(alive.jaxpr, alive.consts, values))(*args)
-    flat = _without_dead(written_out)
+    flat = _without_dead(jax.make_jaxpr(run)(*args))
     # Running a loop at once may bring calls to light that were hidden in it.
-    return _retrace(flat) if any(eqn.primitive.name in CALLS for eqn in flat.jaxpr.eqns) else flat
+    return _retrace(flat, num_x, num_z) if any(eqn.primitive.name in CALLS for eqn in flat.jaxpr.eqns) else flat
 
 
 def _without_dead(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -39,7 +47,7 @@ def _without_dead(closed: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(live, closed.consts)
 
 
-def evaluate_written_out(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], choices: Choices) -> list[Any]:
     """Run a jaxpr with its calls written out and its loops opened."""
     env: dict[Var, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
     for eqn in jaxpr.eqns:
@@ -47,13 +55,14 @@ def evaluate_written_out(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any
         if eqn.primitive.name in CALLS:
             body: Any = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
             jaxpr_of, consts_of = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
-            results = evaluate_written_out(jaxpr_of, consts_of, operands)
+            results = _run(jaxpr_of, consts_of, operands, choices)
         elif eqn.primitive.name == "scan":
             results = _run_scan(eqn, operands)
         elif eqn.primitive.name == "dot_general" and _is_scalar(eqn.outvars[0]):
             results = [_inner_product(eqn, operands)]
         else:
-            results = trace(eqn, operands)
+            results = choices.run(eqn, operands) or trace(eqn, operands)
+        choices.watch(eqn, operands, results)
         env.update(zip(eqn.outvars, results, strict=True))
     return [read_variable(env, v) for v in jaxpr.outvars]
 
