@@ -25,6 +25,8 @@ calibrate: $(READY)
 bench: $(BENCH_READY)
 	$(BIN)/python benchmarks/gibbs_sweep.py
 	$(BIN)/python benchmarks/marginal.py
+	$(BIN)/python benchmarks/large_supports.py
+	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks $(BENCH)
 
 format: $(READY)

@@ -19,7 +19,7 @@ from sumout.marginal.components import MOST_ENTRIES, Component, find_components
 from sumout.marginal.summation import Summation, build_summation
 from sumout.nuisance.block import Block, build_block, stack_blocks
 from sumout.nuisance.gibbs import Gibbs
-from sumout.nuisance.metropolis import CountStep, FromSampler, Metropolis, UniformOther
+from sumout.nuisance.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
 from sumout.nuisance.sweep import STAY, NuisanceMove, Stack, Sweep, Turns
 from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, DiscreteSite, Nuisance, Program
@@ -297,4 +297,4 @@ def _move(block: Block, method: str, tables: list[np.ndarray]) -> Any:
     values, allowed = tables
     if method == "gibbs":
         return Gibbs(block, values, None if allowed.all() else allowed)
-    return Metropolis(block, UniformOther(values, allowed.sum(axis=-2)))
+    return Metropolis(block, AroundTheCircle.over(values, allowed.sum(axis=-2)))

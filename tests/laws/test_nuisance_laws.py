@@ -7,7 +7,7 @@ import pytest
 
 import sumout
 from sumout.nuisance.gibbs import Gibbs, draw
-from sumout.nuisance.metropolis import STEP_PROBABILITIES, STEP_SIZES, CountStep, FromSampler, UniformOther
+from sumout.nuisance.metropolis import STEP_PROBABILITIES, STEP_SIZES, AroundTheCircle, CountStep, FromSampler
 from sumout.nuisance.sweep import Stack
 from sumout.plan import make_plan
 
@@ -15,6 +15,7 @@ from enumeration import joint_states, log_joint, random_x, state_numbers
 from programs import ENUMERABLE, REAL
 
 MOST_STATES = 256
+MOST_VALUES = 256
 
 
 def unstacked(moves):
@@ -42,17 +43,19 @@ def member_tables(move, x, states, data):
 def proposal_table(move, current):
     """Proposed values `(S, C, n)` and their probabilities."""
     propose = move.propose
-    if isinstance(propose, UniformOther):
-        most = propose.values.shape[0]
-        columns = jnp.broadcast_to(propose.values, (most, move.block.size))
+    steps = jnp.concatenate([STEP_SIZES, -STEP_SIZES])[None, :, None]
+    weights = jnp.concatenate([STEP_PROBABILITIES, STEP_PROBABILITIES])[None, :, None] / 2
+    if isinstance(propose, AroundTheCircle):
+        shifts = jnp.arange(1, MOST_VALUES)[None, :, None]
+        anywhere = (shifts < propose.num_values) / jnp.maximum(propose.num_values - 1, 1)
+        near = weights + 0 * anywhere[:, :1]  # for as many members
+        columns = propose.first + jnp.arange(MOST_VALUES)[:, None] if propose.values is None else propose.values
+        columns = jnp.broadcast_to(columns, (len(columns), move.block.size))
         index = jnp.argmax(columns[None] == current[:, None], axis=1)
-        shifts = jnp.arange(1, most)[None, :, None]
-        place = (index[:, None] + shifts) % propose.num_values
+        place = (index[:, None] + jnp.concatenate([shifts, steps], axis=1)) % propose.num_values
         values = jnp.take_along_axis(jnp.broadcast_to(columns, (len(current), *columns.shape)), place, axis=1)
-        return values, (shifts < propose.num_values) / jnp.maximum(propose.num_values - 1, 1)
+        return values, jnp.concatenate([anywhere, near], axis=1) / 2
     if isinstance(propose, CountStep):
-        steps = jnp.concatenate([STEP_SIZES, -STEP_SIZES])[None, :, None]
-        weights = jnp.concatenate([STEP_PROBABILITIES, STEP_PROBABILITIES])[None, :, None] / 2
         values = current[:, None] + steps
         inside = values >= propose.lower
         return jnp.where(inside, values, current[:, None]), jnp.where(inside, weights, 0.0)
@@ -189,3 +192,19 @@ def test_draw_never_takes_an_impossible_value():
     assert set(np.unique(drawn[:, 0])) == {1, 2}
     assert set(np.unique(drawn[:, 1])) == {0}
     assert set(np.unique(drawn[:, 2])) == {0, 2}
+
+
+def test_the_work_of_metropolis_does_not_grow_with_the_number_of_values():
+    def walk(x, z, data):
+        s = z["s"]
+        return data["log_p"][s[1:] - s[:-1] + 2].sum() - 0.5 * ((data["y"] - x["a"] * s) ** 2).sum() - x["a"] ** 2
+
+    def work(num_values):
+        data = {"log_p": np.log([0.1, 0.2, 0.4, 0.2, 0.1]), "y": np.arange(20.0)}
+        program = sumout.density(walk, x={"a": REAL}, z={"s": sumout.finite(num_values, 20)}, data=data)
+        sweep = make_plan(sumout.read(program), {"s": "metropolis"}).sweep
+        x, z, data = program.abstract_arguments()
+        cost = jax.jit(sweep).lower(jax.eval_shape(lambda: jax.random.key(0)), x, z, data).compile().cost_analysis()
+        return cost["flops"] + cost["bytes accessed"]
+
+    assert work(5000) < 1.1 * work(10)

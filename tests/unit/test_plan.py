@@ -26,7 +26,7 @@ def test_a_large_lattice_is_drawn_and_a_narrow_one_summed():
     assert methods(ENUMERABLE["grid"](5, 60)) == {"s": ["sum"]}
     text = sumout.explain(ENUMERABLE["grid"](24, 24))
     assert "to sum over 576 sites that hang together would take tables of more than 4,194,304 entries" in text
-    assert "Kernel: GHMC" in text
+    assert "Kernel: HMC" in text
 
 
 def test_a_wish_cuts_a_component_apart():

@@ -70,6 +70,12 @@ class HMC(Trajectories):
         """One for each leapfrog step; a guess where their number is tuned."""
         return self.num_leapfrog or GRADIENTS_PER_DRAW
 
+    def time_per_step(self, step_size: Any) -> Any:
+        """All of it; but where z is drawn, x may need more than one turn to forget where it was."""
+        del step_size
+        assert isinstance(self.target, Target)
+        return None if self.target.is_still else 1.0
+
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One move on z, one trajectory."""
         del t

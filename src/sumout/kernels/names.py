@@ -18,9 +18,12 @@ KERNELS: tuple[type[Kernel], ...] = (GHMC, HMC, NUTS, SGHMC, SplitSGHMC, SGLD, P
 
 
 def find_kernel(kernel: Any, plan: Plan) -> Kernel:
-    """A kernel from what the user gave: an object, a name, or None for the one that suits the plan."""
+    """A kernel from what the user gave: an object, a name, or None for the default.
+
+    That is HMC. Where z is drawn, p(x|z, y) is at times steeper than the step size is tuned to: hence smaller steps.
+    """
     if kernel is None:
-        return HMC() if plan.sums_all else GHMC()
+        return HMC() if plan.sums_all else HMC(target_acceptance=0.95)
     if isinstance(kernel, Kernel):
         return kernel
     by_name = {cls.name: cls for cls in KERNELS}

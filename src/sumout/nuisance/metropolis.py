@@ -1,8 +1,8 @@
 """Metropolis: every member of a block proposes another value, and each accepts or rejects for itself.
 
 Members share no factor, so their acceptances are independent and two evaluations of the factors decide them all,
-however many values there are. All proposals here make the ratio one of factor sums: the uniform and the count proposal
-are symmetric, and a proposal from z's own law cancels against it (that law is not among the factors).
+however many values there are. All proposals here make the ratio one of factor sums: those on finite supports and on
+counts are symmetric, and a proposal from z's own law cancels against it (that law is not among the factors).
 """
 
 from dataclasses import dataclass
@@ -64,29 +64,47 @@ class Metropolis:
         return self.block.place(z, jnp.where(accepted, proposed, current))
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["values", "num_values"], meta_fields=[])
+@partial(jax.tree_util.register_dataclass, data_fields=["values", "first", "num_values"], meta_fields=[])
 @dataclass(frozen=True, eq=False)
-class UniformOther:
-    """Any of the other values of a finite support, with equal probability.
+class AroundTheCircle:
+    """Another value of a finite support: half of the time any, with equal probability, else one near by in their order.
+
+    The values stand on a circle, and steps to either side are equally probable.
 
     Attributes:
-        values: `(K, n)`, or `(K, 1)` where all members share their values.
+        values: `(K, n)`, or `(K, 1)` where all members share them; None where they are whole numbers in a row.
+        first: `(n,)` or `(1,)` the first value of each member.
         num_values: `(n,)` or `(1,)` how many of them each member has; they come first.
     """
 
-    values: Array | np.ndarray
+    values: Array | np.ndarray | None
+    first: Array | np.ndarray
     num_values: Array | np.ndarray
+
+    @staticmethod
+    def over(values: np.ndarray, num_values: np.ndarray) -> "AroundTheCircle":
+        """Over these values. Those in a row need not be looked up: a step costs the same however many there are."""
+        first, numbers = values[..., :1, :], np.arange(values.shape[-2])[:, None]
+        in_a_row = np.issubdtype(values.dtype, np.integer) and bool(
+            np.all((values == first + numbers) | (numbers >= num_values[..., None, :]))
+        )
+        return AroundTheCircle(None if in_a_row else values, first[..., 0, :], num_values)
 
     def __call__(self, key: Array, current: Array, data: Data) -> Array:
         """A step of 1..K−1 around the circle of values."""
         del data
-        index = jnp.argmax(self.values == current, axis=0)
-        step = 1 + jnp.floor(uniform(key, current.shape) * (self.num_values - 1)).astype(index.dtype)
-        proposed = (index + jnp.minimum(step, self.num_values - 1)) % self.num_values
+        key_any, key_near, key_which = split(key, 3)
+        index = current - self.first if self.values is None else jnp.argmax(self.values == current, axis=0)
+        step = 1 + jnp.floor(uniform(key_any, current.shape) * (self.num_values - 1)).astype(index.dtype)
+        step = jnp.minimum(step, self.num_values - 1)
+        step = jnp.where(uniform(key_which, current.shape) < 0.5, step, _small_step(key_near, index))
+        proposed = (index + step) % self.num_values
+        if self.values is None:
+            return jnp.asarray(self.first + proposed, current.dtype)
         return pick(self.values, proposed)
 
 
-# Sizes of a step on the counts: 1 half of the time, else anything from 1 to 127, log-uniformly.
+# Sizes of a small step: 1 half of the time, else anything from 1 to 127, log-uniformly.
 STEP_SIZES = np.arange(1, 128)
 STEP_PROBABILITIES = 0.5 * (STEP_SIZES == 1) + 0.5 * np.log2(1 + 1 / STEP_SIZES) / np.log2(len(STEP_SIZES) + 1)
 
@@ -101,12 +119,16 @@ class CountStep:
     def __call__(self, key: Array, current: Array, data: Data) -> Array:
         """A symmetric step."""
         del data
-        key_up, key_size = split(key)
-        distribution = jnp.cumsum(jnp.asarray(STEP_PROBABILITIES))[:-1]
-        size = 1 + jnp.searchsorted(distribution, uniform(key_size, current.shape), side="right")
-        step = jnp.where(uniform(key_up, current.shape) < 0.5, size, -size)
-        proposed = current + step.astype(current.dtype)
+        proposed = current + _small_step(key, current)
         return jnp.where(proposed < self.lower, current, proposed)
+
+
+def _small_step(key: Array, like: Array) -> Array:
+    """Up or down with equal probability, by a random size; for each element one."""
+    key_up, key_size = split(key)
+    distribution = jnp.cumsum(jnp.asarray(STEP_PROBABILITIES))[:-1]
+    size = 1 + jnp.searchsorted(distribution, uniform(key_size, like.shape), side="right")
+    return jnp.where(uniform(key_up, like.shape) < 0.5, size, -size).astype(like.dtype)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["support"])

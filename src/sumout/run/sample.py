@@ -46,8 +46,8 @@ def sample(
 
     Args:
         program: from `sumout.program` or `sumout.density`.
-        kernel: an object such as `sumout.SGHMC(step_size=0.05)`, its name, or None for the default: HMC where all z is
-            summed out, GHMC with a fresh z for every gradient where some is drawn.
+        kernel: an object such as `sumout.SGHMC(step_size=0.05)`, its name, or None for the default: HMC, with a move
+            on z before every trajectory where some of z is drawn.
         draws: draws to keep from each chain.
         tune: draws of warm-up before them, not kept.
         steps: steps of the kernel between draws (of HMC and NUTS a step is a trajectory); None leaves it to the kernel.
