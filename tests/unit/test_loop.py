@@ -11,7 +11,8 @@ from sumout.gradient import Target
 from sumout.kernels.leapfrog import Point
 from sumout.nuisance.sweep import STAY
 from sumout.randomness import new_key
-from sumout.run.loop import Loop, Memory, part
+from sumout.run.groups import part
+from sumout.run.loop import Loop, Memory
 
 
 def recover(key, x, z, data):

@@ -13,7 +13,7 @@ fold_in(key of the chain, RECORDING): the gradient at the draw, which the bias m
 target has summed out of z.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -32,8 +32,8 @@ from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in, split
 from sumout.run.ahead import Ahead
+from sumout.run.groups import join, num_chains_of, part
 
-GROUP = 2  # chains of one group at least
 MOST_DRAWS = 1000  # that the compiled function has room for
 MOST_BYTES = 2**20  # that they take for each chain
 LONGEST = 1.0  # seconds that a chunk should take at most
@@ -83,7 +83,7 @@ class Place:
     @property
     def states(self) -> Any:
         """Of all chains."""
-        return _join(self.groups)
+        return join(self.groups)
 
 
 @dataclass(frozen=True)
@@ -116,13 +116,13 @@ class Loop:
             z: likewise.
             steps: kernel steps for each draw; None leaves it to the kernel.
         """
-        keys = fold_in(key, np.arange(_num_chains(points)))
+        keys = fold_in(key, np.arange(num_chains_of(points)))
         groups = [self._begin(*group) for group in part((keys, points, z))]
         return Place(groups, 0, 0, steps or self.kernel.steps_untuned, [], 0.0)
 
     def prepare(self, program: Program, num_chains: int) -> None:
         """Begin to compile for a run of so many chains."""
-        size = _num_chains(part(np.zeros(num_chains))[0])
+        size = num_chains_of(part(np.zeros(num_chains))[0])
         keys, numbers = np.zeros((size, 2), np.uint32), [_number(0)] * 5
         self._advance.prepare(keys, self.shapes(program, size), program.data, *numbers)
 
@@ -161,7 +161,7 @@ class Loop:
             report: called after every chunk.
             is_asked_to_stop: asked after every chunk.
         """
-        keys = part(fold_in(key, np.arange(sum(map(_num_chains, place.groups)))))
+        keys = part(fold_in(key, np.arange(sum(map(num_chains_of, place.groups)))))
         total = tune + draws
         length = tune * (steps or self.kernel.steps_untuned)
         # Threads may have other settings of JAX, its precision for one; arrays of JAX are what they are.
@@ -187,7 +187,7 @@ class Loop:
                 count = min(pace, most, (tune if is_warming_up else total) - place.done)
                 begun = perf_counter()
                 moved = list(threads.map(partial(advance, count=count), keys, place.groups))
-                place.groups, records = [group for group, _ in moved], _join([made for _, made in moved])
+                place.groups, records = [group for group, _ in moved], join([made for _, made in moved])
                 seconds = perf_counter() - begun
                 if is_warming_up and steps is None:
                     place.warm.append(np.concatenate([records.x, records.info.log_density[..., None]], axis=-1))
@@ -223,21 +223,6 @@ def capacity_for(program: Program) -> int:
     arrays = jax.tree.leaves(program.abstract_arguments()[:2])
     size = sum(a.size * a.dtype.itemsize for a in arrays)
     return int(np.clip(MOST_BYTES // max(size, 1), 1, MOST_DRAWS))
-
-
-def part(chains: Any) -> list[Any]:
-    """Arrays with a leading axis of chains, group by group; all groups are of one size, to be compiled once."""
-    num = _num_chains(chains)
-    size = next((size for size in range(GROUP, num) if num % size == 0), num)
-    return [jax.tree.map(lambda a, i=i: a[i : i + size], chains) for i in range(0, num, size)]
-
-
-def _join(groups: Sequence[Any]) -> Any:
-    return groups[0] if len(groups) == 1 else jax.tree.map(lambda *parts: np.concatenate(parts), *groups)
-
-
-def _num_chains(chains: Any) -> int:
-    return len(jax.tree.leaves(chains)[0])
 
 
 def _number(number: int) -> np.ndarray:

@@ -10,6 +10,7 @@ num_x nats of where it ended. In a Gaussian a draw is ½ num_x below the top on 
 far out as draws do, each where its own climb came in: chains remain over-dispersed, as r_hat wants them.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -26,10 +27,11 @@ from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in, split
 from sumout.reading.structure import QUICK_COMPILE
 from sumout.run.ahead import Ahead
+from sumout.run.groups import join, part
 
 TRIES = 8
 SETTLING_SWEEPS = 10
-CLIMBING_STEPS = 200
+FEW_STEPS, MANY_STEPS = 200, 1000  # of a climb; where there is much data, hills are narrow and valleys long
 CLIMBING_RATE = 0.5  # half-way, less before and after; Adam moves each coordinate by about as much in a step
 FEW_SITES = 200  # with no more of them, compiling well would take longer than climbing slowly
 
@@ -52,13 +54,15 @@ class Starts:
 
     def prepare(self, num_chains: int) -> None:
         """Begin to compile for so many chains."""
-        self._search.prepare(np.zeros((num_chains, 2), np.uint32), self.program.data)
+        self._search.prepare(part(np.zeros((num_chains, 2), np.uint32))[0], self.program.data)
 
     def find(self, key: Key, num_chains: int) -> tuple[Point, Nuisance]:
         """For each chain a point of finite density and gradient and a z, with a leading axis of chains."""
-        points, z, is_sound = jax.tree.map(
-            np.asarray, self._search(fold_in(key, np.arange(num_chains)), self.program.data)
-        )
+        keys, data = part(fold_in(key, np.arange(num_chains))), jax.tree.map(jnp.asarray, self.program.data)
+        compiled = self._search.prepare(keys[0], data).result()
+        with ThreadPoolExecutor(len(keys)) as threads:
+            found = list(threads.map(lambda some: jax.tree.map(np.asarray, compiled(some, data)), keys))
+        points, z, is_sound = join(found)
         if not is_sound.all():
             lost = np.flatnonzero(~is_sound)
             where = points.x[lost], jax.tree.map(lambda a: a[lost], z)
@@ -84,7 +88,8 @@ def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Poi
     import optax  # takes a tenth of a second to import
 
     # Slow at first: large steps would empty one component of a mixture before it has found its place.
-    rate = optax.warmup_cosine_decay_schedule(0.0, CLIMBING_RATE, CLIMBING_STEPS // 2, CLIMBING_STEPS)
+    num_steps = FEW_STEPS if program.num_z <= FEW_SITES else MANY_STEPS
+    rate = optax.warmup_cosine_decay_schedule(0.0, CLIMBING_RATE, FEW_STEPS // 2, num_steps)
     adam = optax.adam(lambda count: rate(jnp.maximum(count - SETTLING_SWEEPS, 0)))  # until then only z moves
     key_x, key_z, key_climb = split(key, 3)
 
@@ -98,7 +103,7 @@ def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Poi
         return (new, z, moved_on), (point, jnp.where(is_sound, point.log_density, -jnp.inf))
 
     x, z = draw_x(key_x, program), draw_z(key_z, program, data)
-    steps = jnp.arange(SETTLING_SWEEPS + CLIMBING_STEPS)
+    steps = jnp.arange(SETTLING_SWEEPS + num_steps)
     (_, z, _), (path, log_densities) = jax.lax.scan(step, (x, z, adam.init(x)), steps)
     return path, z, jax.lax.cummax(log_densities)
 

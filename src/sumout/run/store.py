@@ -23,8 +23,9 @@ import numpy as np
 
 from sumout.errors import OptionError, StoreError
 from sumout.kernels.kernel import Kernel
+from sumout.run.groups import part
 from sumout.run.identity import differences
-from sumout.run.loop import Place, Record, part
+from sumout.run.loop import Place, Record
 from sumout.run.parts import UNFINISHED, damaged, is_sound, list_parts, read_part, write_part, write_whole
 from sumout.run.result import Naming
 
