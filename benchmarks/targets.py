@@ -1,4 +1,4 @@
-"""The targets of issue 7, for one model: what is asked for, what was found, and why where it is missed."""
+"""The targets, for one model: what is asked for, what was found, and why where it is missed."""
 
 import tomllib
 from collections.abc import Mapping

@@ -12,7 +12,8 @@ from sumout.kernels.leapfrog import Point
 from sumout.nuisance.sweep import STAY
 from sumout.randomness import new_key
 from sumout.run.groups import part
-from sumout.run.loop import Loop, Memory
+from sumout.run.loop import Loop
+from sumout.run.memory import Memory
 
 
 def recover(key, x, z, data):

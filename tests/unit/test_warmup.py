@@ -15,7 +15,8 @@ from sumout.kernels.hmc import LENGTH
 from sumout.kernels.leapfrog import Point
 from sumout.nuisance.sweep import STAY
 from sumout.randomness import new_key
-from sumout.run.loop import Loop, Memory
+from sumout.run.loop import Loop
+from sumout.run.memory import Memory
 
 SCALES = np.logspace(-2, 2, 6)
 

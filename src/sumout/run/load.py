@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sumout.errors import SamplingWarning, StoreError
+from sumout.run.folder import OBSERVED, PLACE, SECONDS, STATE, TUNED, check_parts, read_about
 from sumout.run.parts import is_sound, list_parts, read_part
 from sumout.run.result import Groups, build_tree
-from sumout.run.store import OBSERVED, PLACE, SECONDS, STATE, TUNED, check_parts, read_about
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr

@@ -199,25 +199,6 @@ class Loop:
                 report(Progress(place.done, total, tune, records))
 
 
-class Memory:
-    """Keeps the records of the draws after the warm-up."""
-
-    def __init__(self, tune: int):
-        self.tune = tune
-        self._parts: list[Record] = []
-
-    def __call__(self, place: Place, records: Record) -> None:
-        """Keep them, unless they are of the warm-up."""
-        if place.done > self.tune:
-            self._parts.append(records)
-
-    def record(self) -> Record | None:
-        """All of them; None if there are none."""
-        if not self._parts:
-            return None
-        return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *self._parts)
-
-
 def capacity_for(program: Program) -> int:
     """How many draws the compiled function should have room for."""
     arrays = jax.tree.leaves(program.abstract_arguments()[:2])

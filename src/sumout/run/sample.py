@@ -16,12 +16,10 @@ from sumout.program import Program
 from sumout.randomness import new_key, split
 from sumout.run.identity import identify
 from sumout.run.interrupt import stoppable
-from sumout.run.load import load
-from sumout.run.loop import Memory
+from sumout.run.memory import InMemory
 from sumout.run.progress import progress_bar
-from sumout.run.result import build_tree
 from sumout.run.setup import set_up
-from sumout.run.store import Store, open_store
+from sumout.run.store import open_store
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
@@ -98,16 +96,16 @@ def sample(
     check_plan(ready.plan).tell()
     key_start, key_guard, key_run = split(new_key(seed), 3)
     naming = ready.naming(log_likelihood)
-    ready.prepare(chains, naming)
     options = {"kernel": repr(ready.kernel), "seed": seed, "tune": tune, "plan": json.dumps(dict(plan or {}))}
     if store is None:
-        keeper = nullcontext(Memory(tune))
+        keeper = nullcontext(InMemory(ready.kernel, naming, options, draws))
     else:
         identity = identify(program, options | {"chains": chains, "steps": steps, "log_likelihood": log_likelihood})
         keeper = open_store(store, identity, ready.kernel, naming, options, draws)
     with keeper as keep:
+        ready.prepare(chains, naming)
         with stoppable() as is_asked_to_stop, progress_bar(progress, chains) as report:
-            place = keep.place(ready.loop.shapes(program, chains)) if isinstance(keep, Store) else None
+            place = keep.place(ready.loop.shapes(program, chains))
             if place is None:
                 points, z = ready.starts.find(key_start, chains)
                 ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
@@ -116,21 +114,7 @@ def sample(
                 key_run, place, program.data, draws=draws, tune=tune, steps=steps, chunk=chunk, keep=keep,
                 report=report, is_asked_to_stop=is_asked_to_stop,
             )  # fmt: skip
-        if isinstance(keep, Store):
-            keep.close(place)
-            if place.done <= tune:
-                raise KeyboardInterrupt("asked to stop during warm-up; the same call will go on from there.")
-            return load(keep.folder).isel(draw=slice(draws))
-    record = keep.record()
-    if record is None:
-        raise KeyboardInterrupt("asked to stop during warm-up: there is no draw yet.")
-    about = naming.about(
-        {**options, "steps": place.steps, "sampling_time": place.seconds, "complete": place.done == tune + draws}
-    )
-    return build_tree(
-        naming.groups(record), ready.kernel.tuned(place.states), program.observed,
-        dims=naming.dims, coordinates=naming.coordinates, about=about,
-    )  # fmt: skip
+        return keep.result(place)
 
 
 def _check_options(program: Any, **numbers: Any) -> None:

@@ -1,9 +1,5 @@
 """A run in a folder: its draws are written as they are made, and it can be gone on with.
 
-    run/run.json                      what the run is: its identity, options and names
-    run/part-000000-….npz             draws, and where the run stood after them; here also the data, for the result
-    run/part-000001-….npz             …
-
 A part holds what was drawn since the part before, named and shaped as in the result, and the place after it. A run that
 ends in any way, at any instant, is gone on with from the last part; as random numbers come by counter, the draws are
 those it would have made. Parts are written about every second at first, later when the run has become longer by a
@@ -16,33 +12,34 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from sumout.errors import OptionError, StoreError
 from sumout.kernels.kernel import Kernel
+from sumout.run.folder import ABOUT, FORMAT, OBSERVED, PLACE, SECONDS, STATE, TUNED, WARM, check_parts, read_about
 from sumout.run.groups import part
 from sumout.run.identity import differences
+from sumout.run.load import load
 from sumout.run.loop import Place, Record
-from sumout.run.parts import UNFINISHED, damaged, is_sound, list_parts, read_part, write_part, write_whole
+from sumout.run.parts import UNFINISHED, read_part, write_part, write_whole
 from sumout.run.result import Naming
 
-FORMAT = 1
-ABOUT = "run.json"
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
+
 OFTEN = 1.0  # seconds between parts
 GROWTH = 0.01  # parts are this much of all the time, once that is longer
 MOST_BYTES = 2**24  # that wait to be written
-# In a part beside the draws.
-STATE, WARM, PLACE, SECONDS, TUNED, OBSERVED = "state", "warm", "place", "seconds", "tuned", "observed_data"
 
 
 class Store:
     """The folder of a run that is being made; made by `open_store`."""
 
-    def __init__(self, folder: Path, kernel: Kernel, naming: Naming, tune: int):
-        self.folder, self.tune = folder, tune
+    def __init__(self, folder: Path, kernel: Kernel, naming: Naming, tune: int, draws: int):
+        self.folder, self.tune, self.draws = folder, tune, draws
         self._kernel, self._naming = kernel, naming
         self._waiting: list[Record] = []
         self._warm: list[np.ndarray] = []
@@ -104,10 +101,13 @@ class Store:
         self._waiting, self._warm = [], []
         self._last = perf_counter()
 
-    def close(self, place: Place) -> None:
-        """Write the rest."""
+    def result(self, place: Place) -> "xr.DataTree":
+        """Write the rest, and read what is there."""
         if self._waiting or self._warm:
             self.write(place)
+        if place.done <= self.tune:
+            raise KeyboardInterrupt("asked to stop during warm-up; the same call will go on from there.")
+        return load(self.folder).isel(draw=slice(self.draws))
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def open_store(
         content = json.dumps(noted, indent=1) + "\n"
         if not about.exists() or about.read_text(encoding="utf-8") != content:
             write_whole(about, content.encode())
-        yield Store(path, kernel, naming, attrs["tune"])
+        yield Store(path, kernel, naming, attrs["tune"], draws)
 
 
 @contextmanager
@@ -176,31 +176,3 @@ def _locked(folder: Path) -> Iterator[None]:
         except OSError:
             raise StoreError(f"{folder} is in use: another process is writing a run to it.") from None
         yield
-
-
-def read_about(folder: Path) -> dict[str, Any]:
-    """What the run in a folder is."""
-    path = folder / ABOUT
-    try:
-        noted = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StoreError(f"{folder} holds no run: {path} cannot be read ({error.strerror}).") from error
-    except ValueError as error:
-        raise StoreError(f"{path} is damaged: it is not JSON ({error}).") from error
-    needed = {"format": int, "identity": dict, "draws": int, "dims": dict, "coordinates": list, "about": dict}
-    if not isinstance(noted, dict) or any(not isinstance(noted.get(name), kind) for name, kind in needed.items()):
-        raise StoreError(f"{path} is damaged: something is missing from it.")
-    if noted["format"] != FORMAT:
-        raise StoreError(f"{path} has format {noted['format']}; this version of sumout reads format {FORMAT}.")
-    return noted
-
-
-def check_parts(folder: Path) -> list[Path]:
-    """All parts, in order; an error if one is missing or damaged."""
-    found = list_parts(folder)
-    for number in range(max(found, default=-1) + 1):
-        if number not in found:
-            raise StoreError(f"{folder}: part {number} is missing; sumout.load(…, skip_damaged=True) reads the others.")
-        if not is_sound(found[number]):
-            raise damaged(found[number])
-    return list(found.values())
