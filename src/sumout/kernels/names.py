@@ -23,7 +23,7 @@ def find_kernel(kernel: Any, plan: Plan) -> Kernel:
     That is HMC. Where z is drawn, p(x|z, y) is at times steeper than the step size is tuned to: hence smaller steps.
     """
     if kernel is None:
-        return HMC() if plan.sums_all else HMC(target_acceptance=0.95)
+        return HMC() if plan.sums_all else HMC(target_acceptance=0.98)
     if isinstance(kernel, Kernel):
         return kernel
     by_name = {cls.name: cls for cls in KERNELS}
