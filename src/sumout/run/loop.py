@@ -266,7 +266,7 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
     ) -> tuple[Any, Record]:
         draws = jax.vmap(draw, in_axes=(0, 0, *(None,) * 5), axis_name=CHAINS)
         shapes = jax.eval_shape(draws, keys, states, data, first, t, steps, length)[1]
-        # Draws come first and chains second: rows that lie together are written in their place, others by copying all.
+        # Draws come first and chains second, so that what a draw adds lies together.
         empty = jax.tree.map(lambda a: jnp.zeros((capacity, *a.shape), a.dtype), shapes)
 
         def one(i: Array, carry: tuple[Any, Record]) -> tuple[Any, Record]:
