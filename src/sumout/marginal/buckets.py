@@ -6,14 +6,17 @@ Cells stand in levels by their depth, deepest first, and in columns. Going up, l
     B = table + messages from below        message(s) = log Σ_k exp B(k, s)
 
 and at the last level, the roots, the messages are the logarithms of the totals. B is all that is needed to go down
-again: given the values s of its separator a site has the log probabilities B(·, s). Levels are run through by one
-`lax.scan`, so that compiled code does not grow with the length of a chain. Derivatives are those of the scan: they are
-the marginals of the tables.
+again: given the values s of its separator a site has the log probabilities B(·, s). The derivatives of the total are
+the probabilities of the entries of the tables, found on one way down.
+
+Levels are run through by `lax.scan`, so that compiled code does not grow with the length of a chain. What can be done
+for all levels at once is done outside of it: an operation in a loop costs more than the few numbers it is for.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -82,23 +85,26 @@ def _highest(table: Array) -> Array:
 class Buckets:
     """Trees of tables, laid out in levels and columns.
 
+    A level is straight if every message goes to the parent in the same column, and along the first axes of its table:
+    entry e of the parent's table has entry e // K of the message. All levels of a chain are.
+
     Attributes:
         num_values: K.
         width: size of the largest separator.
         sites: `(levels, columns)` which site has the cell; −1 for none.
-        parents: `(levels, columns)` column of the parent, one level on; `columns` for none.
-        index: `(levels, columns, K J)` for each entry of the parent's table the entry of the message that belongs to
-            it; None where a separator is the parent alone, so that the message lies along the parent's own axis.
-        num_straight: so many levels hand on their messages within their columns.
+        num_straight: so many levels, from the deepest on, are straight.
+        parents: `(other levels, columns)` column of the parent, one level on; `columns` for none. Roots have no row.
+        index: `(other levels, columns, K J)` for each entry of the parent's table the entry of the message that belongs
+            to it; None where that is e // K throughout.
         allowed: `(levels, columns, K)` False for values that a site does not have; None where all have K.
     """
 
     num_values: int
     width: int
     sites: np.ndarray
+    num_straight: int
     parents: np.ndarray
     index: np.ndarray | None
-    num_straight: int
     allowed: np.ndarray | None
 
     @property
@@ -108,53 +114,32 @@ class Buckets:
 
     def log_total(self, tables: Tables) -> Float[Array, ""]:
         """The logarithm of the sum over all joint values, summed over the trees."""
-        return self._up(tables, log_sum_exp)[1]
+        return self.up(tables, log_sum_exp)[1]
 
     def draw(self, key: Array, tables: Tables) -> Int[Array, "L C"]:
         """For each cell the number of a value: one joint draw from exp(table), trees independent of each other."""
         levels = uniform(key, self.sites.shape, tables.single.dtype)
-        return self._down(self._up(tables, log_sum_exp)[0], invert, levels)[0]
+        return self._choose(self.up(tables, log_sum_exp)[0], invert, levels) // self.shape[-1]
 
     def log_probability(self, tables: Tables, numbers: Int[Array, "L C"]) -> Float[Array, ""]:
         """The log probability that `draw` returns these numbers."""
-        _, each = self._down(self._up(tables, log_sum_exp)[0], lambda _, number: number, numbers)
+        filled = self.up(tables, log_sum_exp)[0]
+        entries = self._choose(filled, lambda _, number: number, numbers)
+        given = _log_conditionals(filled).reshape(*self.sites.shape, -1)
+        each = jnp.take_along_axis(given, entries[..., None], axis=-1)[..., 0]
         return jnp.where(self.sites >= 0, each, 0.0).sum()
 
     def most_probable(self, tables: Tables) -> Int[Array, "L C"]:
         """For each cell the number of a value: the joint values with the largest table."""
-        nothing = jnp.zeros(self.sites.shape)
-        return self._down(self._up(tables, _highest)[0], lambda logits, _: jnp.argmax(logits, axis=0), nothing)[0]
+        filled, nothing = self.up(tables, _highest)[0], jnp.zeros(self.sites.shape)
+        return self._choose(filled, lambda logits, _: jnp.argmax(logits, axis=0), nothing) // self.shape[-1]
 
     def log_marginals(self, tables: Tables) -> Float[Array, "L C K"]:
         """Log probabilities of the values of every cell."""
-        filled = self._up(tables, log_sum_exp)[0]
-        _, columns, _, joint = self.shape
+        given = _log_conditionals(self.up(tables, log_sum_exp)[0])
+        return _log_sum_last(given + self._separators(given, LOGARITHMS)[:, :, None])
 
-        def believe(filled: Array, separators: Array) -> tuple[Array, Array]:
-            """Log probabilities of the entries of each table, and of the values of each cell."""
-            message = log_sum_exp(filled)
-            conditional = filled - jnp.where(jnp.isfinite(message), message, 0.0)[:, None]
-            belief = conditional + separators[:, None]
-            return belief, _log_sum_last(belief)
-
-        def one(above: Array, level: tuple) -> tuple[Array, Array]:
-            filled, parents, index = level
-            given = above[jnp.minimum(parents, columns - 1)]
-            if index is None:
-                return believe(filled, _log_sum_last(given))
-            by_entry = jax.vmap(partial(_log_sum_by, size=joint))
-            return believe(filled, by_entry(given.reshape(columns, -1), index))
-
-        nothing_above = jnp.broadcast_to(jnp.where(jnp.arange(joint) == 0, 0.0, -jnp.inf), (columns, joint))
-        above, roots = believe(filled[-1], nothing_above)
-        _, others = lax.scan(one, above, (filled[:-1], *self._links()), reverse=True, unroll=_unroll(len(filled) - 1))
-        return jnp.concatenate([others, roots[None]])
-
-    def _links(self) -> tuple[Array, Array | None]:
-        """For all levels but the roots' the parents and the index."""
-        return jnp.asarray(self.parents[:-1]), None if self.index is None else jnp.asarray(self.index[:-1])
-
-    def _up(self, tables: Tables, sum_out: Reduce) -> tuple[Array, Array]:
+    def up(self, tables: Tables, sum_out: Reduce) -> tuple[Float[Array, "L C K J"], Float[Array, ""]]:
         """B of all cells, and the sum of the roots' messages."""
         num_levels, columns, num_values, joint = self.shape
         single = tables.single
@@ -163,66 +148,119 @@ class Buckets:
         last, straight = num_levels - 1, self.num_straight
         is_idle = jnp.asarray(self.sites < 0)
 
-        def levels(low: int, high: int) -> tuple:
-            """What a scan over some levels is given of each."""
-            pairs = tables.joint[low:high] if len(tables.joint) > 1 else None
-            index = None if self.index is None else jnp.asarray(self.index[low:high])
-            return single[low:high], pairs, is_idle[low:high], jnp.asarray(self.parents[low:high]), index
-
         def fill(incoming: Array, single: Array, pairs: Array | None) -> Array:
             pairs = tables.joint[0] if pairs is None else pairs
-            return (incoming + single.reshape(columns, num_values, 1)) + pairs
+            return (incoming + single[..., None]) + pairs
 
-        def go_straight(incoming: Array, level: tuple) -> tuple[Array, Array]:
-            single, pairs, is_idle, _, _ = level
-            filled = fill(incoming, single, pairs)
-            return jnp.where(is_idle[:, None], 0.0, sum_out(filled))[..., None], filled
+        def levels(low: int, high: int) -> tuple[Array, Array | None]:
+            return single[low:high], tables.joint[low:high] if len(tables.joint) > 1 else None
+
+        def go_straight(message: Array, level: tuple) -> tuple[Array, Array]:
+            (single, pairs), is_idle = level
+            message = jnp.where(is_idle[:, None], 0.0, sum_out(fill(self._spread(message), single, pairs)))
+            return message, message
 
         def go_across(incoming: Array, level: tuple) -> tuple[Array, Array]:
-            single, pairs, _, parents, index = level
+            (single, pairs), (parents, index) = level
             filled = fill(incoming, single, pairs)
             message = sum_out(filled)
-            spread = message[..., None] if index is None else jnp.take_along_axis(message, index, axis=1)
+            spread = self._spread(message) if index is None else jnp.take_along_axis(message, index, axis=1)
             spread = spread.reshape(incoming.shape)
             return jax.ops.segment_sum(spread, parents, num_segments=columns + 1)[:columns], filled
 
-        incoming = jnp.zeros((columns, num_values, 1 if self.index is None else joint), single.dtype)
+        message = jnp.zeros((columns, joint), single.dtype)
         parts = []
-        for step, low, high in ((go_straight, 0, straight), (go_across, straight, last)):
-            if low < high:
-                incoming, filled = lax.scan(step, incoming, levels(low, high), unroll=_unroll(high - low))
-                parts.append(filled)
-        roots = jnp.broadcast_to(incoming + single[last].reshape(columns, num_values, 1), (columns, num_values, joint))
+        if straight:
+            below = (levels(0, straight), is_idle[:straight])
+            _, messages = lax.scan(go_straight, message, below, unroll=_unroll(straight))
+            before = jnp.concatenate([message[None], messages[:-1]])
+            parts.append(fill(self._spread(before), *levels(0, straight)))
+            message = messages[-1]
+        incoming = self._spread(message)
+        if straight < last:
+            above = (levels(straight, last), self._links())
+            incoming, filled = lax.scan(go_across, incoming, above, unroll=_unroll(last - straight))
+            parts.append(filled)
+        roots = jnp.broadcast_to(incoming + single[last][..., None], (columns, num_values, joint))
         total = jnp.where(is_idle[last], 0.0, sum_out(roots)[:, 0]).sum()
         return jnp.concatenate([*parts, roots[None]]), total
 
-    def _down(self, filled: Array, choose: Callable[[Array, Array], Array], hints: Array) -> tuple[Array, Array]:
-        """From the roots to the leaves: the value chosen for every cell given its separator's, and its log probability.
+    def _spread(self, message: Float[Array, "*n J"]) -> Float[Array, "*n K J"]:
+        """A message as it is added to the table of the parent, straight on; of size 1 along what it does not vary on."""
+        _, _, num_values, joint = self.shape
+        if self.width == 1:
+            return message[..., None]
+        repeated = jnp.broadcast_to(message[..., None], (*message.shape, num_values))
+        return repeated.reshape(*message.shape[:-1], num_values, joint)
+
+    def _links(self) -> tuple[Array, Array | None]:
+        """Parents and index of the levels that are not straight."""
+        return jnp.asarray(self.parents), None if self.index is None else jnp.asarray(self.index)
+
+    def _separators(self, given: Float[Array, "L C K J"], numbers: "Arithmetic") -> Float[Array, "L C J"]:
+        """Probabilities of the joint values of the separators, from those of the values of each cell given them."""
+        columns, joint = given.shape[1], given.shape[-1]
+
+        def hand_down(separators: Array, level: tuple) -> tuple[Array, Array]:
+            given, link = level
+            belief = numbers.times(given, separators[:, None]).reshape(columns, -1)
+            parents, index = (None, None) if link is None else link
+            belief = belief if parents is None else belief[jnp.minimum(parents, columns - 1)]
+            if index is None:
+                separators = numbers.sum_last(belief.reshape(columns, joint, -1))
+            else:
+                separators = jax.vmap(partial(numbers.sum_by, size=joint))(belief, index)
+            return separators, separators
+
+        no_separator = jnp.where(jnp.arange(joint) == 0, numbers.one, numbers.zero).astype(given.dtype)
+        roots = jnp.broadcast_to(no_separator, (columns, joint))
+        return jnp.concatenate([self._down(hand_down, roots, given[1:]), roots[None]])
+
+    def _choose(
+        self, filled: Float[Array, "L C K J"], choose: Callable[[Array, Array], Array], hints: Array
+    ) -> Int[Array, "L C"]:
+        """From the roots to the leaves: for every cell the entry of its table that was chosen given its separator's.
 
         Args:
             filled: B of all cells.
             choose: from log probabilities `(K, columns)`, up to a constant, and the hints of a level, to numbers.
             hints: `(levels, columns)`.
         """
-        _, columns, _, joint = self.shape
+        _, columns, num_values, joint = self.shape
 
-        def choose_at(filled: Array, separator: Array, hint: Array) -> tuple[Array, tuple[Array, Array]]:
+        def choose_at(filled: Array, separator: Array, hint: Array) -> Array:
             logits = jnp.take_along_axis(filled, separator[:, None, None], axis=2)[..., 0].T
-            chosen = choose(logits, hint)
-            log_probability = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=0), chosen[None], axis=0)[0]
-            return chosen * joint + separator, (chosen, log_probability)
+            return choose(logits, hint) * joint + separator
 
-        def one(entry: Array, level: tuple) -> tuple[Array, tuple[Array, Array]]:
-            (filled, hint), (parents, index) = level
-            above = entry[jnp.minimum(parents, columns - 1)]
-            separator = above // joint if index is None else jnp.take_along_axis(index, above[:, None], axis=1)[:, 0]
-            return choose_at(filled, separator, hint)
+        def one(entry: Array, level: tuple) -> tuple[Array, Array]:
+            (filled, hint), link = level
+            parents, index = (None, None) if link is None else link
+            above = entry if parents is None else entry[jnp.minimum(parents, columns - 1)]
+            separator = (
+                above // num_values if index is None else jnp.take_along_axis(index, above[:, None], axis=1)[:, 0]
+            )
+            entry = choose_at(filled, separator, hint)
+            return entry, entry
 
-        entry, roots = choose_at(filled[-1], jnp.zeros(columns, int), hints[-1])
-        _, others = lax.scan(
-            one, entry, ((filled[:-1], hints[:-1]), self._links()), reverse=True, unroll=_unroll(len(filled) - 1)
-        )
-        return jax.tree.map(lambda below, root: jnp.concatenate([below, root[None]]), others, roots)
+        roots = choose_at(filled[-1], jnp.zeros(columns, int), hints[-1])
+        return jnp.concatenate([self._down(one, roots, (filled[:-1], hints[:-1])), roots[None]])
+
+    def _down(self, step: Callable[..., Any], roots: Array, levels: Any) -> Array:
+        """Scan from the roots' children to the deepest level; `step` also gets the link of a level, None if straight."""
+        straight, length = self.num_straight, self.sites.shape[0] - 1
+        carry, parts = roots, []
+        for low, high, links in ((straight, length, self._links()), (0, straight, None)):
+            if low < high:
+                some = (jax.tree.map(lambda each, low=low, high=high: each[low:high], levels), links)
+                carry, kept = lax.scan(step, carry, some, reverse=True, unroll=_unroll(high - low))
+                parts.insert(0, kept)
+        return jnp.concatenate(parts)
+
+
+def _log_conditionals(filled: Float[Array, "L C K J"]) -> Float[Array, "L C K J"]:
+    """Log probabilities of the values of each cell given its separator's; −∞ where these are impossible."""
+    message = log_sum_exp(filled)
+    return filled - jnp.where(jnp.isfinite(message), message, 0.0)[..., None, :]
 
 
 def _unroll(length: int) -> int:
@@ -239,3 +277,21 @@ def _log_sum_by(terms: Float[Array, " n"], owners: Int[Array, " n"], size: int) 
     highest = jax.ops.segment_max(terms, owners, num_segments=size)
     highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
     return jnp.log(jax.ops.segment_sum(jnp.exp(terms - highest[owners]), owners, num_segments=size)) + highest
+
+
+def _sum_by(terms: Float[Array, " n"], owners: Int[Array, " n"], size: int) -> Float[Array, " size"]:
+    return jax.ops.segment_sum(terms, owners, num_segments=size)
+
+
+class Arithmetic(NamedTuple):
+    """How probabilities are multiplied and added up: as they are, or as logarithms."""
+
+    zero: float
+    one: float
+    times: Callable[[Array, Array], Array]
+    sum_last: Reduce
+    sum_by: Callable[..., Array]
+
+
+PROBABILITIES = Arithmetic(0.0, 1.0, jnp.multiply, partial(jnp.sum, axis=-1), _sum_by)
+LOGARITHMS = Arithmetic(-np.inf, 0.0, jnp.add, _log_sum_last, _log_sum_by)

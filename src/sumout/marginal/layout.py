@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -77,17 +78,18 @@ def build_buckets(
         parents[levels[has_parent], columns[has_parent]] = columns[shape.order.parents[has_parent]]
         if index is not None:
             index[levels, columns] = _indices(shape.order, num_values, width)
-    num_straight = _straight(sites, parents) if width == 1 else 0
-    is_idle = sites[:num_straight] < 0
-    parents[:num_straight][is_idle] = np.nonzero(is_idle)[1]
+    straight_on = np.arange(num_values ** (width + 1)) // num_values
+    is_bent = parents != np.arange(num_columns)
+    if index is not None:
+        is_bent |= (index != straight_on).any(axis=2)
+    bent: Any = ((sites >= 0) & is_bent).any(axis=1)
+    num_straight = int(np.argmax(bent))  # the roots, last of all, have no parents
+    crossing = slice(num_straight, num_levels - 1)
+    if index is not None:
+        index = None if (index[crossing] == straight_on).all() else index[crossing]
     mask = np.where(sites[..., None] >= 0, allowed[sites, :num_values], True)
-    return Buckets(num_values, width, sites, parents, index, num_straight, None if mask.all() else mask)
-
-
-def _straight(sites: np.ndarray, parents: np.ndarray) -> int:
-    """How many levels from the deepest on hand on every message within its column."""
-    bent = ((sites >= 0) & (parents != np.arange(sites.shape[1]))).any(axis=1)
-    return int(np.argmax(bent))
+    allowed_or_all = None if mask.all() else mask
+    return Buckets(num_values, width, sites, num_straight, parents[crossing], index, allowed_or_all)
 
 
 def _indices(order: Order, num_values: int, width: int) -> np.ndarray:

@@ -14,13 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sumout.reading.elementwise import is_elementwise, names_within
 from sumout.reading.equations import bind
 
 FUNCTIONS = frozenset(("exp", "expm1", "integer_pow", "lgamma", "log", "log1p", "logistic", "neg", "square", "tanh"))
-ELEMENTWISE = FUNCTIONS | {
-    *("add", "sub", "mul", "div", "max", "min", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "select_n"),
-    *("convert_element_type", "broadcast_in_dim"),
-}
 
 
 class Choices:
@@ -68,19 +65,4 @@ class Choices:
 def _is_function(eqn: Any) -> bool:
     """Whether it computes each element of its one result from those in the same place, and is worth the trouble."""
     shapes = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)}
-    if len(eqn.outvars) != 1 or len(shapes) != 1:
-        return False
-    if eqn.primitive.name == "custom_jvp_call":
-        inner = _written_out(eqn.params["call_jaxpr"].jaxpr)
-        return bool(FUNCTIONS & inner) and inner <= ELEMENTWISE
-    return eqn.primitive.name in FUNCTIONS
-
-
-def _written_out(jaxpr: Any) -> set[str]:
-    """Names of all that is called in it."""
-    names = set()
-    for eqn in jaxpr.eqns:
-        names |= (
-            _written_out(eqn.params["jaxpr"].jaxpr) if eqn.primitive.name in ("jit", "pjit") else {eqn.primitive.name}
-        )
-    return names
+    return len(shapes) == 1 and is_elementwise(eqn) and bool(FUNCTIONS & names_within(eqn))

@@ -81,10 +81,21 @@ def trace_back(
     move: Callable[..., Any], shapes: Sequence[tuple[int, ...]], wanted: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     """For operands of these shapes the elements that arrive at a wanted place (a mask for each result)."""
-    ends = np.cumsum([1, *(int(np.prod(shape)) for shape in shapes)])  # 0 stands for what comes from no operand
+    numbers, arrived = follow_elements(move, shapes)
+    found = np.zeros(1 + sum(number.size for number in numbers), bool)
+    for piece, mask in zip(arrived, wanted, strict=True):
+        found[piece[np.broadcast_to(mask, piece.shape)]] = True
+    return [np.asarray(found[number]) for number in numbers]  # of a scalar NumPy would give no array
+
+
+def follow_elements(
+    move: Callable[..., Any], shapes: Sequence[tuple[int, ...]]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The elements of operands of these shapes numbered from 1, and the numbers that arrive in each result.
+
+    Zero stands for what comes from no operand.
+    """
+    ends = np.cumsum([1, *(int(np.prod(shape)) for shape in shapes)])
     numbers = [np.arange(a, b).reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)]
     arrived = move(*numbers)
-    found = np.zeros(ends[-1], bool)
-    for piece, mask in zip(arrived if isinstance(arrived, tuple) else (arrived,), wanted, strict=True):
-        found[np.asarray(piece)[np.broadcast_to(mask, np.shape(piece))]] = True
-    return [np.asarray(found[number]) for number in numbers]  # of a scalar NumPy would give no array
+    return numbers, [np.asarray(piece) for piece in (arrived if isinstance(arrived, tuple) else (arrived,))]

@@ -4,14 +4,16 @@ Let every factor of one array depend on two sites, the first and the second in a
 states of a chain, for one. To know all its values one may set the even states to a and the odd ones to b, look up each
 transition by itself, and sort out which of a and b came first. Here instead every array in which each element depends
 on one site only is computed twice, once with all sites at a and once with all at b. Where two such arrays meet, what
-comes from the first site of the meeting is taken from the first version, the rest from the second. All transitions of
-a homogeneous chain are then one look-up, not one for each step. The same goes for three sites and more.
+comes from the first site of the factor is taken from the first version, the rest from the second. All transitions of
+a homogeneous chain are then one look-up, not one for each step. The same goes for three sites and more, which may meet
+one after the other.
 
 `assign_roles` works out, for every operand of every equation at which sites meet, which version each element is taken
-from. It gives up on arrays that come out of an equation it cannot see through.
+from. For that it must know into which factor each element goes, its goal (`goals.py`). It gives up on arrays with an
+element that goes into several factors after sites have met in it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var
 
-from sumout.reading.evaluate import REDUCTIONS, Spread, literal, run_equation
+from sumout.reading.evaluate import Spread, literal, run_equation
+from sumout.reading.goals import NOWHERE, SEVERAL, find_goals, hand_back
 from sumout.reading.interpret import Env
-from sumout.reading.movement import MOVEMENTS, trace_back
-from sumout.reading.rules import ELEMENTWISE
 from sumout.reading.scopes import Scopes
 
 ANY = -1
@@ -74,6 +75,8 @@ class Members:
 def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int, leaves: Sequence[Var]) -> Roles:
     """Follow a flat jaxpr, whose variables were read into `env`, and settle how its sites meet in the leaves."""
     roles = Roles(size)
+    goals = find_goals(closed.jaxpr.eqns, env, leaves, members.counts == size)
+    roles.needed.update((variable, goal != NOWHERE) for variable, goal in goals.items())
     for number, eqn in enumerate(closed.jaxpr.eqns):
         outs = [v for v in eqn.outvars if env[v].ids is not None]
         if not outs:
@@ -86,111 +89,27 @@ def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int, lea
         if not has_joint and all(members.counts[env[v].scopes].max(initial=0) <= 1 for v in outs):
             continue  # every version on its own
         roles.joint.update(outs)
-        if not _meet(eqn, number, env, members, roles):
+        is_clear = all(_is_clear(goals.get(v), env[v].scopes, members) for v in outs)
+        if not is_clear or not _meet(eqn, number, env, members, roles, goals):
             roles.failed.update(outs)
-    for leaf in leaves:
-        roles.needed[leaf] = members.counts[env[leaf].scopes] == size
-    for eqn in reversed(closed.jaxpr.eqns):
-        _need(eqn, env, roles.needed)
     return roles
 
 
-def _need(eqn: Any, env: Env, needed: dict[Var, np.ndarray]) -> None:
-    """Pass on from the results of an equation to its operands which elements are needed."""
-    wanted = [np.asarray(needed.get(v, False)) for v in eqn.outvars]
-    if not any(mask.any() for mask in wanted):
-        return
-    moved = None
-    if eqn.primitive.name in MOVEMENTS:
-        shapes = [np.shape(v.val) if isinstance(v, Literal) else v.aval.shape for v in eqn.invars]
-        moved = trace_back(lambda *operands: MOVEMENTS[eqn.primitive.name](*operands, **eqn.params), shapes, wanted)
-    for i, operand in enumerate(eqn.invars):
-        if isinstance(operand, Literal) or env[operand].ids is None:
-            continue
-        shape = env[operand].shape
-        if moved is not None:
-            mask = moved[i]
-        elif eqn.primitive.name in ELEMENTWISE and wanted[0].shape == shape:
-            mask = wanted[0]
-        elif eqn.primitive.name == "gather":
-            mask = _looked_up(eqn.params["dimension_numbers"], i, wanted[0], [v.aval.shape for v in eqn.invars])
-        else:
-            mask = np.ones(shape, bool)
-        needed[operand] = needed[operand] | mask if operand in needed else mask
+def _is_clear(goal: np.ndarray | None, scopes: np.ndarray, members: Members) -> bool:
+    """Whether no element that depends on a site goes into several factors."""
+    return goal is None or not ((goal == SEVERAL) & (members.counts[scopes] > 0)).any()
 
 
-def _looked_up(numbers: Any, i: int, wanted: np.ndarray, shapes: list[tuple[int, ...]]) -> np.ndarray:
-    """The indices of a gather with which something wanted is looked up, or the rows in which it is."""
-    each: Any = wanted.any(axis=tuple(numbers.offset_dims))
-    if i == 1 and each.shape == shapes[1][:-1]:
-        return np.broadcast_to(each[..., None], shapes[1])
-    rows, axes = numbers.start_indices_batching_dims, numbers.operand_batching_dims
-    if i == 0 and rows:
-        by_row = each.any(axis=tuple(axis for axis in range(each.ndim) if axis not in rows))
-        by_row = by_row.transpose([sorted(rows).index(axis) for axis in rows]).transpose(np.argsort(axes))
-        placed = [shapes[0][axis] if axis in axes else 1 for axis in range(len(shapes[0]))]
-        return np.broadcast_to(by_row.reshape(placed), shapes[0])
-    return np.ones(shapes[i], bool)
-
-
-def _meet(eqn: Any, number: int, env: Env, members: Members, roles: Roles) -> bool:
+def _meet(eqn: Any, number: int, env: Env, members: Members, roles: Roles, goals: Mapping[Var, np.ndarray]) -> bool:
     """Settle the versions of the operands of an equation at which sites meet; False if that cannot be done."""
-    name = eqn.primitive.name
-    if name in MOVEMENTS:
-        for i, operand in enumerate(eqn.invars):
-            if not isinstance(operand, Literal) and operand not in roles.joint and env[operand].ids is not None:
-                roles.merges[number, i] = np.full((1,) * len(env[operand].shape), ANY)
-        return True
-    for i, operand in enumerate(eqn.invars):
-        if isinstance(operand, Literal) or env[operand].ids is None:
+    for i, (operand, goal) in enumerate(zip(eqn.invars, hand_back(eqn, env, goals), strict=True)):
+        if goal is None or operand in roles.joint:
             continue
-        whole = _facing(eqn, i, env)
-        if whole is None:
-            return False
         part = env[operand].scopes
-        matters = members.counts[whole] == roles.size
-        if operand in roles.joint:
-            counts = members.counts[part]
-            if (matters & (counts > 0) & (counts < roles.size)).any():
-                return False  # it was evaluated without regard to this meeting
-        else:
-            roles.merges[number, i] = _squeeze(np.where(matters, members.roles(whole, part), ANY))
+        if not _is_clear(goal, part, members):
+            return False
+        roles.merges[number, i] = _squeeze(np.where(goal == NOWHERE, ANY, members.roles(goal, part)))
     return True
-
-
-def _facing(eqn: Any, i: int, env: Env) -> np.ndarray | None:
-    """For each element of operand `i` the scope of the result it goes into; None if it goes into several."""
-    name, out = eqn.primitive.name, env[eqn.outvars[0]].scopes
-    shape = env[eqn.invars[i]].shape
-    if name in ELEMENTWISE:
-        return out if shape == out.shape else None
-    if name in REDUCTIONS:
-        return np.broadcast_to(np.expand_dims(out, eqn.params["axes"]), shape)
-    if name == "dynamic_slice" and i > 0:
-        return out.ravel()[0] if out.size and (out == out.ravel()[0]).all() else None
-    if name == "gather":
-        return _facing_look_up(eqn.params["dimension_numbers"], i, out, [env[v].shape for v in eqn.invars])
-    return None
-
-
-def _facing_look_up(numbers: Any, i: int, out: np.ndarray, shapes: list[tuple[int, ...]]) -> np.ndarray | None:
-    """As `_facing`, for a gather: an index goes into the window looked up with it, a row into all look-ups in it."""
-    batch = tuple(axis for axis in range(out.ndim) if axis not in numbers.offset_dims)
-    windows = out.transpose(*batch, *numbers.offset_dims).reshape(*(out.shape[axis] for axis in batch), -1)
-    if windows.shape[-1] == 0 or (windows != windows[..., :1]).any() or windows.shape[:-1] != shapes[1][:-1]:
-        return None
-    each = windows[..., 0]
-    if i == 1:
-        return np.broadcast_to(each[..., None], shapes[1])
-    rows = tuple(numbers.start_indices_batching_dims)
-    others = tuple(axis for axis in range(each.ndim) if axis not in rows)
-    by_row = each.transpose(*rows, *others).reshape(*(each.shape[axis] for axis in rows), -1)
-    if not rows or by_row.shape[-1] == 0 or (by_row != by_row[..., :1]).any():
-        return None
-    axes = numbers.operand_batching_dims
-    by_row = by_row[..., 0].transpose(np.argsort(axes))
-    placed = [shapes[0][axis] if axis in axes else 1 for axis in range(len(shapes[0]))]
-    return np.broadcast_to(by_row.reshape(placed), shapes[0])
 
 
 def _squeeze(roles: np.ndarray) -> np.ndarray:

@@ -13,21 +13,13 @@ import numpy as np
 from jax import lax
 
 from sumout.reading.abstract import Abstract, dependent
+from sumout.reading.elementwise import ELEMENTWISE
 from sumout.reading.movement import MOVEMENTS, dynamic_slice, dynamic_update_slice
 from sumout.reading.scopes import EMPTY, Ids, Scopes
 
 CLIP = lax.GatherScatterMode.CLIP
 
 Rule = Callable[[Scopes, Any, list[Abstract]], list[Ids | None]]
-
-ELEMENTWISE = frozenset(
-    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
-    clamp clz complex conj convert_element_type copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1
-    floor ge gt igamma igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max
-    min mul ne neg nextafter not or polygamma population_count pow random_gamma_grad real
-    reduce_precision regularized_incomplete_beta rem round rsqrt select_n shift_left shift_right_arithmetic
-    shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor zeta""".split()
-)
 
 
 def elementwise(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
