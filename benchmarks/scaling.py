@@ -62,6 +62,7 @@ def measure(plan: str, points: int, components: int, chains: int) -> Cost:
     import sumout
     from sumout.gradient import make_target
     from sumout.kernels.kernel import CHAINS as AXIS
+    from sumout.kernels.leapfrog import Point
     from sumout.plan import plan_for
     from sumout.randomness import fold_in, new_key, split
 
@@ -70,12 +71,17 @@ def measure(plan: str, points: int, components: int, chains: int) -> Cost:
     program = sumout.program(mixture(components), y)
     chosen = plan_for(program, PLANS[plan])
     asked = sumout.HMC(step_size=1e-4, num_leapfrog=LEAPFROG) if plan == "summed" else sumout.GHMC(step_size=1e-4)
-    kernel = asked.bind(make_target(chosen))
+    target = make_target(chosen)
+    kernel = asked.bind(target)
     gradients = LEAPFROG if plan == "summed" else 1
     keys = split(new_key(0), chains)
     x = jnp.zeros((chains, program.num_x), jnp.float32)
     z = {name: jnp.zeros((chains, *site.shape), site.dtype) for name, site in program.z.items()}
-    states = jax.jit(jax.vmap(kernel.init))(keys, x, z)
+
+    def begin(key, x, z, data):
+        return kernel.init(key, Point.at(target, x, z, data), z)
+
+    states = jax.jit(jax.vmap(begin, in_axes=(0, 0, 0, None)))(keys, x, z, program.data)
 
     def advance(key, state, data, number):
         return jax.lax.fori_loop(0, number, lambda t, s: kernel.step(fold_in(key, t), s, data, t)[0], state)

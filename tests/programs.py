@@ -284,6 +284,37 @@ def abundance():
     return sumout.program(abundance, np.array([3, 5, 2]))
 
 
+def switches(steps=4):
+    """Three chains, each of a name of its own, whose sites of one step meet one after the other in a sum."""
+
+    def model(y):
+        weights = numpyro.sample("weights", dist.Normal(jnp.array([0.5, 1.0, 2.0]), 0.3).to_event(1))
+        stay = numpyro.sample("stay", dist.Beta(8, 2).expand([3]).to_event(1))
+
+        def step(previous, y):
+            now = tuple(
+                numpyro.sample(f"z{c}", dist.Bernoulli(jnp.where(previous[c] == 1, stay[c], 1 - stay[c])))
+                for c in range(3)
+            )
+            numpyro.sample("y", dist.Normal(sum(weights[c] * now[c] for c in range(3)), 0.5), obs=y)
+            return now, None
+
+        scan(step, (0, 0, 0), y)
+
+    return sumout.program(model, np.linspace(0, 3, steps))
+
+
+def shared_pairs(length=5):
+    """Sites meet in pairs, and each pair goes into two factors of three sites."""
+
+    def density(x, z, y):
+        pairs = x["a"] * z["s"][:-1] + x["b"] * z["s"][1:] ** 2
+        return (dist.Normal(pairs[:-1] * pairs[1:], 1.0).log_prob(y)).sum() - x["a"] ** 2 - x["b"] ** 2
+
+    z = {"s": sumout.finite(3, length)}
+    return sumout.density(density, x={"a": REAL, "b": REAL}, z=z, data=np.linspace(-1, 2, length - 2))
+
+
 ENUMERABLE = {
     make.__name__: make
     for make in (
@@ -305,5 +336,7 @@ ENUMERABLE = {
         unequal_paths,
         capture_recapture,
         mixed_values,
+        switches,
+        shared_pairs,
     )
 }

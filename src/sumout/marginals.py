@@ -74,7 +74,8 @@ def marginals(program: Program, idata: "xr.DataTree") -> "xr.Dataset":
                 arrays[f"{name}_values"] = (arrays[name].dims, values.reshape(rows.shape))
     if plan.sums_all and plan.summation is not None:
         mode = _most_probable(plan.summation, program, x, z)
-        arrays.update({f"{name}_mode": (_dims(program, name), np.asarray(mode[name])) for name in program.z})
+        summed = [name for name in program.z if name not in program.forward]
+        arrays.update({f"{name}_mode": (_dims(program, name), np.asarray(mode[name])) for name in summed})
     return xr.Dataset(arrays)
 
 

@@ -20,7 +20,7 @@ from sumout.marginal.summation import Summation, build_summation
 from sumout.nuisance.block import Block, build_block, stack_blocks
 from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
-from sumout.nuisance.sweep import STAY, NuisanceMove, Stack, Sweep, Turns
+from sumout.nuisance.sweep import STAY, Forward, NuisanceMove, Stack, Sweep, Turns
 from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, DiscreteSite, Nuisance, Program
 from sumout.randomness import split
@@ -38,8 +38,9 @@ METHODS = {
     "gibbs": "drawn from exact conditionals, all sites of a colour at once",
     "metropolis": "updated by Metropolis steps, all sites of a colour at once",
     "prior": "updated by proposals from their own sampler, accepted by the density",
+    "forward": "drawn from their own law for each draw of all else",
 }
-WISHES = (*METHODS, "draw")
+WISHES = (*(method for method in METHODS if method != "forward"), "draw")
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,10 @@ class Plan:
 
     @cached_property
     def recover(self) -> NuisanceMove:
-        """Draws the sites that are summed out from their conditional given x and the other sites."""
-        return STAY if self.summation is None else self.summation
+        """Draws the sites that are summed out given x and the others, then those on which nothing depends."""
+        program = self.structure.program
+        summed = () if self.summation is None else (self.summation,)
+        return Sweep((*summed, Forward(program)) if program.forward else summed)
 
     @cached_property
     def sweep(self) -> NuisanceMove:
@@ -126,7 +129,7 @@ def make_plan(structure: Structure, wishes: Mapping[str, str] | None = None) -> 
     methods = np.full(structure.num_sites, "", object)
     reasons = np.full(structure.num_sites, "", object)
     for name, site in structure.program.z.items():
-        method, reason = _choose(name, site, wishes.get(name))
+        method, reason = _choose(name, site, wishes.get(name), name in structure.program.forward)
         numbers = structure.site_numbers[name]
         methods[numbers], reasons[numbers] = method, reason
     summed = _settle(structure, methods, reasons, wishes, "sum")
@@ -158,10 +161,12 @@ def _check_wishes(structure: Structure, wishes: Mapping[str, str] | None) -> dic
     return wishes
 
 
-def _choose(name: str, site: DiscreteSite, wish: str | None) -> tuple[str, str]:
+def _choose(name: str, site: DiscreteSite, wish: str | None, is_forward: bool) -> tuple[str, str]:
     """The method to try first for a site, looking at it alone; of a sum or a joint draw, why it is tried."""
     support = site.support
-    if isinstance(support, Implicit):
+    if is_forward:
+        possible = {"forward": "nothing else depends on it, and its law sums to one"}
+    elif isinstance(support, Implicit):
         possible = {"prior": "only a sampler is known for it"}
     elif isinstance(support, Count):
         possible = {"metropolis": "it has infinitely many values, and no bound is known on what a sum would leave out"}
@@ -176,9 +181,8 @@ def _choose(name: str, site: DiscreteSite, wish: str | None) -> tuple[str, str]:
         return next(iter(possible.items()))
     if wish not in possible:
         why = next(iter(possible.values())) or f"its support is {support}"
-        raise OptionError(
-            f"plan: '{name}' cannot be done by '{wish}', as {why}; possible: {', '.join(possible)}, draw."
-        )
+        others = ", ".join([*(method for method in possible if method in WISHES), "draw"])
+        raise OptionError(f"plan: '{name}' cannot be done by '{wish}', as {why}; possible: {others}.")
     return wish, "as you wished"
 
 
@@ -266,7 +270,7 @@ def _kinds(structure: Structure, methods: np.ndarray) -> list[tuple[str, Sequenc
     kinds: dict[Any, tuple[str, list[str]]] = {}
     for name, site in structure.program.z.items():
         for method in np.unique(methods[structure.site_numbers[name]].astype(str)).tolist():
-            if method in ("sum", "joint"):
+            if method in ("sum", "joint", "forward"):
                 continue
             support = site.support
             label: Any = name  # an implicit variable has a sampler of its own

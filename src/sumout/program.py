@@ -83,6 +83,10 @@ class Program:
             where terms have no names.
         log_joint_without_jacobian: like `log_joint`, but the density of x in the user's own coordinates; None where it
             is not known.
+        draw_forward_named: `(key, x as named unconstrained arrays, z, data) -> named values` of the sites in `forward`;
+            None if there are none.
+        forward: names of the discrete sites that only their own law depends on. It sums to one over them, and so it is
+            not part of `log_joint`; they are drawn from it when all else is known.
         observed: named arrays for the `observed_data` group of a result.
         laws: of the named terms, their distribution and its support in words.
         dims: names of the dimensions of a variable, where the model names them.
@@ -99,6 +103,8 @@ class Program:
     log_likelihood_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]] | None = None
     log_terms_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]] | None = None
     log_joint_without_jacobian: Callable[[dict[str, Array], Nuisance, Data], Array] | None = None
+    draw_forward_named: Callable[[Array, dict[str, Array], Nuisance, Data], Nuisance] | None = None
+    forward: tuple[str, ...] = ()
     observed: Mapping[str, Any] = field(default_factory=dict)
     laws: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -148,6 +154,12 @@ class Program:
     def constrain(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> dict[str, Array]:
         """Named values of x as the user knows them, and the deterministics."""
         return self.constrain_named(self.unravel(x), z, data)
+
+    def draw_forward(self, key: Array, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> Nuisance:
+        """Z with the sites that are drawn forward drawn from their law given x and the others."""
+        if self.draw_forward_named is None:
+            return z
+        return {**z, **self.draw_forward_named(key, self.unravel(x), z, data)}
 
     def without_jacobian(self) -> "Program":
         """The program with the density of x in the user's own coordinates, still as a function of unconstrained x."""

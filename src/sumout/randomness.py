@@ -67,6 +67,11 @@ def normal(key: Key, shape: tuple[int, ...], dtype: Any = None) -> Array:
     return np.sqrt(2).astype(numbers.dtype) * jax.lax.erf_inv(jnp.maximum(2 * numbers - 1, lowest))
 
 
+def as_jax_key(key: Key) -> Array:
+    """The same key as one of JAX's own, for code that takes no other."""
+    return jnp.asarray(key) if _is_jax_key(key) else jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32")
+
+
 def _keys(key: Any, counter: Any, purpose: np.uint32) -> Any:
     if isinstance(key, np.ndarray) and not isinstance(counter, jax.Array):
         return np.stack(_threefry(key, np.asarray(counter).astype(np.uint32), purpose), axis=-1)

@@ -64,6 +64,18 @@ def test_an_array_of_transitions_is_evaluated_by_role():
     assert [len(one.axes) for one in summation.rounds if one.roles is not None] == [2]
 
 
+def test_sites_that_meet_one_after_the_other_are_evaluated_by_role():
+    summation = sum_all(ENUMERABLE["switches"]())
+    assert [len(one.axes) for one in summation.rounds if one.roles is not None] == [2, 3]
+    assert all(one.roles is not None or len(one.axes) == 1 for one in summation.rounds)
+
+
+def test_pairs_that_go_into_two_factors_are_evaluated_by_colour():
+    summation = sum_all(ENUMERABLE["shared_pairs"]())
+    assert [one.roles for one in summation.rounds if len(one.axes) == 3]
+    assert all(one.roles is None for one in summation.rounds)
+
+
 @pytest.mark.parametrize("name", ENUMERABLE)
 def test_draws_mode_and_marginals(name):
     """The law of the draws without noise: the product of the conditionals on the way down is p(z|x, y)."""

@@ -16,13 +16,13 @@ from sumout.errors import ConvergenceWarning, ModelError
 from sumout.marginals import frequencies, probabilities
 from sumout.plan import Plan
 from sumout.program import Data, Nuisance, Program
-from sumout.randomness import Key, fold_in
+from sumout.randomness import Key, fold_in, split
 from sumout.reading.structure import QUICK_COMPILE
 from sumout.run.start import compiler_options
 from sumout.supports import Finite
 
 FAR = 15.0  # on the real line: there a probability is within 3e-7 of 0 or 1, a scale 3e-7 or 3 million
-WITHOUT_TABLE = ("metropolis", "prior")  # methods that know no probabilities, only draws
+WITHOUT_TABLE = ("metropolis", "prior", "forward")  # methods that know no probabilities, only draws
 
 
 def refuse_moving_supports(program: Program) -> None:
@@ -65,7 +65,7 @@ def build_maximum(plan: Plan, ends: Ends, starts: int, key: Key) -> Maximum:
         unconstrained={name: np.asarray(value) for name, value in program.unravel(x).items()},
         log_density=float(ends.log_density[best]) if plan.sums_all else None,
         z=_given_x(plan, key, x, z),
-        z_mode=None if mode is None else {name: np.asarray(value) for name, value in mode.items()},
+        z_mode=None if mode is None else {n: np.asarray(v) for n, v in mode.items() if n not in program.forward},
         converged=bool(ends.is_top[best]),
         message=message,
         starts=tuple(
@@ -86,16 +86,19 @@ def _given_x(plan: Plan, key: Key, x: Array, z: Nuisance) -> dict[str, np.ndarra
 
     @partial(jax.jit, static_argnames="moves", compiler_options=compiler_options(program))
     def average(key: Array, x: Array, z: Nuisance, data: Data, moves: int) -> tuple[Array, Nuisance]:
+        key_sweep, key_forward = split(key)
+
         def move(carry: tuple[Nuisance, Array], i: Array) -> tuple[tuple[Nuisance, Array], Nuisance]:
             z, total = carry
-            z = plan.sweep(fold_in(key, i), x, z, data)
-            return (z, total + probabilities(plan, x, z, data)), {name: z[name] for name in known_by_draws}
+            z = plan.sweep(fold_in(key_sweep, i), x, z, data)
+            whole = program.draw_forward(fold_in(key_forward, i), x, z, data)
+            return (z, total + probabilities(plan, x, z, data)), {name: whole[name] for name in known_by_draws}
 
         shape = jax.eval_shape(lambda: probabilities(plan, x, z, data))
         (_, total), drawn = jax.lax.scan(move, (z, jnp.zeros(shape.shape, shape.dtype)), jnp.arange(moves))
         return total / moves, drawn
 
-    table, drawn = average(key, x, z, program.data, 1 if plan.sums_all else DRAWS)
+    table, drawn = average(key, x, z, program.data, DRAWS if known_by_draws or not plan.sums_all else 1)
     found = {}
     for name, numbers in plan.structure.site_numbers.items():
         support = program.z[name].support

@@ -17,6 +17,7 @@ METHODS = {
     "sum": "summed out",
     "joint": "drawn jointly",
     "gibbs": "drawn by Gibbs",
+    "forward": "drawn forward",
     "metropolis": "drawn by Metropolis",
     "prior": "drawn by proposals from its sampler",
 }

@@ -35,7 +35,9 @@ def _unused_by_terms(program: Program) -> list[str]:
     idle = [
         name
         for name in program.z
-        if terms.get(name, {"x"}) <= {name} and not any(name in used for term, used in terms.items() if term != name)
+        if name not in program.forward
+        and terms.get(name, {"x"}) <= {name}
+        and not any(name in used for term, used in terms.items() if term != name)
     ]
     if idle:
         shown = _inputs(program.constrain, program)

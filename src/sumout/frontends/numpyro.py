@@ -6,7 +6,7 @@ they mean in NumPyro.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import partial_eval
 from numpyro import handlers
-from numpyro.distributions import Delta, biject_to, constraints
+from numpyro.distributions import Delta, MaskedDistribution, biject_to, constraints
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, log_density, potential_energy
@@ -35,6 +35,7 @@ from sumout.frontends.refusals import (
     place,
 )
 from sumout.program import ContinuousSite, DiscreteSite, Program
+from sumout.randomness import as_jax_key
 from sumout.supports import Count, Finite, Support
 
 # Above this many values a support is not listed: it is walked through like the counts.
@@ -74,20 +75,24 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
 
     arguments = _split(call, dict(bound.arguments))
 
-    def model_of(z: dict[str, Any]) -> Callable[..., Any]:
-        return handlers.substitute(handlers.substitute(_ArrayData(call), substitute_fn=_resolve_delta), data=z)
-
+    resolved = handlers.substitute(_ArrayData(call), substitute_fn=_resolve_delta)
     sites = _Sites.probe(call, arguments)
+
+    def model_of(z: dict[str, Any]) -> Callable[..., Any]:
+        return handlers.substitute(resolved, data=z)
+
+    def silenced(z: dict[str, Any], silent: Sequence[str]) -> Callable[..., Any]:
+        return _Silenced(model_of(z), silent) if silent else model_of(z)
 
     def log_joint(x, z, data):
         with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
-            return -jnp.asarray(potential_energy(model_of(z), (arguments.rebuild(data),), {}, x))
+            return -jnp.asarray(potential_energy(silenced(z, forward), (arguments.rebuild(data),), {}, x))
 
     def log_joint_without_jacobian(x, z, data):
         values = arguments.rebuild(data)
         with validation_enabled():
             latent = constrain_fn(model_of(z), (values,), {}, x)
-            return jnp.asarray(log_density(model_of(z), (values,), {}, latent)[0])
+            return jnp.asarray(log_density(silenced(z, forward), (values,), {}, latent)[0])
 
     def constrain_named(x, z, data):
         values = constrain_fn(model_of(z), (arguments.rebuild(data),), {}, x, return_deterministic=True)
@@ -104,6 +109,25 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         terms = log_terms_named(x, z, data)
         return {name: terms[name] for name in sites.observed}
 
+    def draw_forward_named(key, x, z, data):
+        values = arguments.rebuild(data)
+        known = {name: value for name, value in z.items() if name not in forward}
+        latent = constrain_fn(model_of(z), (values,), {}, x)
+        drawn = handlers.seed(handlers.substitute(resolved, data={**latent, **known}), as_jax_key(key))
+        trace = handlers.trace(drawn).get_trace(values)
+        return {name: trace[name]["value"].astype(z[name].dtype) for name in forward}
+
+    def needed(silent: Sequence[str]) -> set[str]:
+        """Of the silenced sites those that the density, or something shown to the user, depends on all the same."""
+
+        def shown(x, z, data):
+            values = (arguments.rebuild(data),)
+            return potential_energy(silenced(z, silent), values, {}, x), constrain_named(x, z, data)
+
+        return _used_sites(shown, sites, arguments.data) & set(silent)
+
+    forward = _forward_sites(sites.counts, needed)
+
     return Program(
         x=sites.continuous,
         z=sites.discrete,
@@ -113,6 +137,8 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         log_likelihood_named=None if sites.is_scaled else log_likelihood_named,
         log_terms_named=log_terms_named,
         log_joint_without_jacobian=log_joint_without_jacobian,
+        draw_forward_named=draw_forward_named if forward else None,
+        forward=forward,
         observed=sites.observed,
         laws=sites.laws,
         dims=sites.dims,
@@ -131,6 +157,7 @@ class _Sites:
     observed: dict[str, np.ndarray]
     laws: dict[str, str]  # of all sites that have a density
     dims: dict[str, tuple[str, ...]]
+    counts: tuple[str, ...]  # discrete sites without end whose law sums to one
     is_scaled: bool  # some data count more or less than once
 
     @staticmethod
@@ -168,7 +195,8 @@ class _Sites:
             check_data(name, seen[name]["fn"], value, inside[name])
         is_scaled = any(site.get("scale") is not None for site in seen.values() if _is_data(site))
         laws = {name: describe_law(site["fn"]) for name, site in seen.items() if site["type"] == "sample"}
-        return _Sites(continuous, discrete, deterministic, observed, laws, dims, is_scaled)
+        counts = tuple(n for n, site in discrete.items() if isinstance(site.support, Count) and _is_whole(seen[n]))
+        return _Sites(continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled)
 
 
 def _name(model: Any) -> str:
@@ -213,6 +241,45 @@ class _ArrayData(Messenger):
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "sample" and msg["is_observed"] and not isinstance(msg["value"], jax.Array):
             msg["value"] = jnp.asarray(msg["value"])
+
+
+class _Silenced(Messenger):
+    """Some sites count for nothing in the density."""
+
+    def __init__(self, fn: Callable[..., Any], names: Sequence[str]):
+        super().__init__(fn)
+        self.names = names
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and msg["name"] in self.names:
+            msg["fn"] = msg["fn"].mask(False)
+
+
+def _forward_sites(names: Sequence[str], needed: Callable[[Sequence[str]], set[str]]) -> tuple[str, ...]:
+    """Of these sites the largest set of which none is needed when all of it is silenced."""
+    while names and (used := needed(names)):
+        names = [name for name in names if name not in used]
+    return tuple(names)
+
+
+def _used_sites(fn: Callable[..., Any], sites: _Sites, data: Any) -> set[str]:
+    """The discrete sites on which a function of named x, z and data depends."""
+    real = jnp.result_type(float)
+    x = {name: jax.ShapeDtypeStruct(site.unconstrained_shape, real) for name, site in sites.continuous.items()}
+    z = {name: jax.ShapeDtypeStruct(site.shape, site.dtype) for name, site in sites.discrete.items()}
+    with validation_enabled():
+        closed = jax.make_jaxpr(fn)(x, z, data)
+    _, used = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
+    return {name for name, is_used in zip(sorted(z), used[len(x) :], strict=False) if is_used}
+
+
+def _is_whole(site: dict) -> bool:
+    """Whether the probabilities of its values add up to one: a law of NumPyro's, neither masked nor scaled."""
+    fn = site["fn"]
+    while hasattr(fn, "base_dist") and not isinstance(fn, MaskedDistribution):
+        fn = fn.base_dist
+    is_masked = isinstance(fn, MaskedDistribution) or site.get("mask") is not None
+    return type(fn).__module__.startswith("numpyro.") and not is_masked and site.get("scale") is None
 
 
 def _resolve_delta(site: dict) -> Any:

@@ -16,6 +16,7 @@ for all levels at once is done outside of it: an operation in a loop costs more 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import jax
@@ -62,19 +63,33 @@ def _fold(two: Callable[..., Array], many: Callable[..., Array], table: Array) -
     return reduce(two, [table[..., k : k + 1, :] for k in range(table.shape[-2])])
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=["levels"])
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of the tables that depends on some of the separator.
+
+    Attributes:
+        table: `(levels or 1, columns, K, …, K)` with an axis for the cell's site and each of its separator, of size 1
+            along those on which it does not vary, and along the levels where all of a column are alike.
+        levels: the first level it is needed for and the first for which it is not any more; elsewhere it is zero.
+    """
+
+    table: Float[Array, "depth columns *axes"]
+    levels: tuple[int, int]
+
+
 @partial(jax.tree_util.register_dataclass, data_fields=["single", "joint"], meta_fields=[])
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The tables of all cells in two parts, which add up.
+    """The tables of all cells in parts, which add up.
 
     Attributes:
         single: what depends on the cell's own site alone.
-        joint: what depends on its separator as well; of size 1 along the levels where all of a column are alike, as in
-            a homogeneous chain. Roots have no separator: what stands there does not count.
+        joint: what depends on its separator as well. Roots have no separator: what stands there does not count.
     """
 
     single: Float[Array, "levels columns K"]
-    joint: Float[Array, "depth columns K J"]
+    joint: tuple[Part, ...]
 
 
 def _highest(table: Array) -> Array:
@@ -148,45 +163,64 @@ class Buckets:
         last, straight = num_levels - 1, self.num_straight
         is_idle = jnp.asarray(self.sites < 0)
 
-        def fill(incoming: Array, single: Array, pairs: Array | None) -> Array:
-            pairs = tables.joint[0] if pairs is None else pairs
-            return (incoming + single[..., None]) + pairs
-
-        def levels(low: int, high: int) -> tuple[Array, Array | None]:
-            return single[low:high], tables.joint[low:high] if len(tables.joint) > 1 else None
-
-        def go_straight(message: Array, level: tuple) -> tuple[Array, Array]:
-            (single, pairs), is_idle = level
-            message = jnp.where(is_idle[:, None], 0.0, sum_out(fill(self._spread(message), single, pairs)))
-            return message, message
-
-        def go_across(incoming: Array, level: tuple) -> tuple[Array, Array]:
-            (single, pairs), (parents, index) = level
-            filled = fill(incoming, single, pairs)
-            message = sum_out(filled)
-            spread = self._spread(message) if index is None else jnp.take_along_axis(message, index, axis=1)
-            spread = spread.reshape(incoming.shape)
-            return jax.ops.segment_sum(spread, parents, num_segments=columns + 1)[:columns], filled
-
         message = jnp.zeros((columns, joint), single.dtype)
         parts = []
         if straight:
-            below = (levels(0, straight), is_idle[:straight])
-            _, messages = lax.scan(go_straight, message, below, unroll=_unroll(straight))
+            fill, levels = self._levels(tables, single, 0, straight)
+
+            def go_straight(message: Array, level: tuple) -> tuple[Array, Array]:
+                tables, is_idle = level
+                message = jnp.where(is_idle[:, None], 0.0, sum_out(fill(self._spread(message), tables)))
+                return message, message
+
+            _, messages = lax.scan(go_straight, message, (levels, is_idle[:straight]), unroll=_unroll(straight))
             before = jnp.concatenate([message[None], messages[:-1]])
-            parts.append(fill(self._spread(before), *levels(0, straight)))
+            parts.append(fill(self._spread(before), levels))
             message = messages[-1]
         incoming = self._spread(message)
         if straight < last:
-            above = (levels(straight, last), self._links())
-            incoming, filled = lax.scan(go_across, incoming, above, unroll=_unroll(last - straight))
+            fill_across, levels = self._levels(tables, single, straight, last)
+
+            def go_across(incoming: Array, level: tuple) -> tuple[Array, Array]:
+                tables, (parents, index) = level
+                filled = fill_across(incoming, tables)
+                message = sum_out(filled)
+                spread = self._spread(message) if index is None else jnp.take_along_axis(message, index, axis=1)
+                spread = spread.reshape(incoming.shape)
+                return jax.ops.segment_sum(spread, parents, num_segments=columns + 1)[:columns], filled
+
+            crossing = (levels, self._links())
+            incoming, filled = lax.scan(go_across, incoming, crossing, unroll=_unroll(last - straight))
             parts.append(filled)
         roots = jnp.broadcast_to(incoming + single[last][..., None], (columns, num_values, joint))
         total = jnp.where(is_idle[last], 0.0, sum_out(roots)[:, 0]).sum()
         return jnp.concatenate([*parts, roots[None]]), total
 
+    def _levels(self, tables: Tables, single: Array, low: int, high: int) -> tuple[Callable[..., Array], Any]:
+        """How to add up the tables of some levels and what comes in from below; and what there is for each level."""
+        _, columns, num_values, joint = self.shape
+        needed = [part.table for part in tables.joint if part.levels[0] < high and low < part.levels[1]]
+        needed = [table[low:high] if len(table) > 1 else table for table in needed]
+        needed = needed or [jnp.zeros((1, columns, *(1,) * (self.width + 1)), single.dtype)]
+        depth = max(len(table) for table in needed)
+        # Axes along which the same parts vary are one: of arrays with many axes XLA computes each index at length.
+        varies = [tuple(table.shape[2 + axis] > 1 for table in needed) for axis in range(self.width + 1)]
+        runs = [(which, num_values ** len(list(axes))) for which, axes in groupby(varies)]
+        flat = [
+            table.reshape(*table.shape[:2], *(size if which[i] else 1 for which, size in runs))
+            for i, table in enumerate(needed)
+        ]
+        whole = jnp.broadcast_to(reduce(jnp.add, flat), (depth, columns, *(size for _, size in runs)))
+        whole = whole.reshape(depth, columns, num_values, joint)
+
+        def fill(incoming: Array, level: tuple[Array, Array | None]) -> Array:
+            single, joint = level
+            return (incoming + single[..., None]) + (whole[0] if joint is None else joint)
+
+        return fill, (single[low:high], whole if depth > 1 else None)
+
     def _spread(self, message: Float[Array, "*n J"]) -> Float[Array, "*n K J"]:
-        """A message as it is added to the table of the parent, straight on; of size 1 along what it does not vary on."""
+        """A message as it is added to the parent's table, straight on; of size 1 where it does not vary."""
         _, _, num_values, joint = self.shape
         if self.width == 1:
             return message[..., None]
@@ -246,7 +280,7 @@ class Buckets:
         return jnp.concatenate([self._down(one, roots, (filled[:-1], hints[:-1])), roots[None]])
 
     def _down(self, step: Callable[..., Any], roots: Array, levels: Any) -> Array:
-        """Scan from the roots' children to the deepest level; `step` also gets the link of a level, None if straight."""
+        """Scan from the roots' children to the deepest level; `step` gets the link of a level too, None if straight."""
         straight, length = self.num_straight, self.sites.shape[0] - 1
         carry, parts = roots, []
         for low, high, links in ((straight, length, self._links()), (0, straight, None)):

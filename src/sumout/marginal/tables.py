@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array
 
-from sumout.marginal.buckets import Buckets, Tables
+from sumout.marginal.buckets import Buckets, Part, Tables
 from sumout.nuisance.sums import Sums, build_sums
 from sumout.nuisance.values import as_columns, value_rows
 from sumout.program import Data, Nuisance
@@ -28,11 +28,19 @@ from sumout.reading.structure import Structure
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A part of the tables of one group of buckets: which group, sums over its cells, and the axes it lies along."""
+    """A part of the tables of one group of buckets.
+
+    Attributes:
+        group: the number of the group.
+        sums: sums of factors over its cells.
+        axes: the axes of a cell's table along which it lies.
+        levels: the first level with such a cell, and the first after the last.
+    """
 
     group: int
     sums: Sums
     axes: tuple[int, ...]
+    levels: tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +120,12 @@ def fill_tables(rounds: Sequence[Round], groups: Sequence[Buckets], x: Array, z:
 
 
 class _Filling:
-    """The tables of one group while they are being filled, `(columns, levels, K, …, K)`."""
+    """The tables of one group while they are being filled, `(columns, levels, K, …, K)`, by the axes they lie along."""
 
     def __init__(self, group: Buckets):
         self.group = group
         self.single: Any = 0.0
-        self.joint: Any = 0.0
+        self.joint: dict[tuple[int, ...], tuple[Array, tuple[int, int]]] = {}
 
     def add(self, piece: Piece, table: Array) -> None:
         """Add a piece along its axes."""
@@ -135,8 +143,10 @@ class _Filling:
             table = table.reshape(columns, levels, *sizes)
         if num_axes == 1:
             self.single = self.single + table
-        else:
-            self.joint = self.joint + table
+            return
+        before, (low, high) = self.joint.get(tuple(sorted(piece.axes)), (0.0, piece.levels))
+        span = min(low, piece.levels[0]), max(high, piece.levels[1])
+        self.joint[tuple(sorted(piece.axes))] = before + table, span
 
     def _one_for_all(self, owners: np.ndarray) -> np.ndarray:
         """Cells that have the piece, `(columns, levels)`; or `(columns, 1)` if all of a column are alike."""
@@ -148,14 +158,10 @@ class _Filling:
 
     def tables(self) -> Tables:
         """The tables with their levels in front."""
-        levels, columns, num_values, joint = self.group.shape
+        levels, columns, num_values, _ = self.group.shape
         single = jnp.broadcast_to(self.single, (columns, levels, num_values, *(1,) * self.group.width))
-        depth = np.shape(self.joint)[1] if np.ndim(self.joint) else 1
-        pairs = jnp.broadcast_to(self.joint, (columns, depth, *(num_values,) * (self.group.width + 1)))
-        return Tables(
-            single.reshape(columns, levels, num_values).swapaxes(0, 1),
-            pairs.reshape(columns, depth, num_values, joint).swapaxes(0, 1),
-        )
+        joint = tuple(Part(table.swapaxes(0, 1), span) for table, span in self.joint.values())
+        return Tables(single.reshape(columns, levels, num_values).swapaxes(0, 1), joint)
 
 
 def plan_rounds(
@@ -226,7 +232,9 @@ class _Places:
             inside = (labels == label).all(axis=1)
             shared = (rows[inside], self.cell[owners[inside, 0]])
             sums = build_sums(self.structure, shared, self.groups[label[0]].sites.size)
-            pieces.append(Piece(int(label[0]), sums, tuple(label[1:].tolist())))
+            levels = -self.depth[owners[inside]]
+            span = (int(levels.min()), int(levels.max()) + 1)
+            pieces.append(Piece(int(label[0]), sums, tuple(label[1:].tolist()), span))
         num_values = max(self.groups[piece.group].num_values for piece in pieces)
         axes = tuple(make_settings(self.structure, chosen, num_values) for chosen in sets)
         return Round(self.structure, num_values, axes, roles, tuple(pieces))

@@ -8,7 +8,7 @@ are of very uneven length, sums are taken by segment.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,31 +76,52 @@ class Layout:
         return flat.reshape(size, -1).sum(axis=1) if self.owner_first else flat.reshape(-1, size).sum(axis=0)
 
 
+class Run(NamedTuple):
+    """One element each for some owners: numbers of the first owner and element, steps between them, how many."""
+
+    owner: int
+    owner_step: int
+    element: int
+    element_step: int
+    count: int
+
+    def take(self, flat: Array) -> Array:
+        """The elements, in the order of their owners."""
+        last = self.element + self.element_step * (self.count - 1)
+        low, high = min(self.element, last), max(self.element, last)
+        taken = lax.slice(flat, (low,), (high + 1,), (abs(self.element_step),))
+        return lax.rev(taken, (0,)) if self.element_step < 0 else taken
+
+
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["runs"])
 @dataclass(frozen=True)
 class Runs:
-    """One element each for a few runs of owners, in even steps; none for the others.
+    """One element each for a few runs of owners, in even steps; none for the others."""
 
-    Each run is given by its first owner, its first element, the step between elements, and how many there are.
-    """
-
-    runs: tuple[tuple[int, int, int, int], ...]
+    runs: tuple[Run, ...]
 
     def owners(self, size: int) -> np.ndarray:
         """Which owners have an element."""
         mask = np.zeros(size, bool)
-        for owner, _, _, count in self.runs:
-            mask[owner : owner + count] = True
+        for run in self.runs:
+            mask[run.owner :: run.owner_step][: run.count] = True
         return mask
 
     def sums(self, flat: Array, size: int) -> Array:
         """The elements in their places."""
+        if all(run.owner_step == 1 for run in self.runs):
+            return self._end_to_end(flat, size)
+        total = jnp.zeros(size, flat.dtype)
+        for run in self.runs:
+            rest = size - run.owner - run.owner_step * (run.count - 1) - 1
+            total += lax.pad(run.take(flat), jnp.zeros((), flat.dtype), [(run.owner, rest, run.owner_step - 1)])
+        return total
+
+    def _end_to_end(self, flat: Array, size: int) -> Array:
         parts, filled = [], 0
-        for owner, first, step, count in self.runs:
-            last = first + step * (count - 1)
-            taken = lax.slice(flat, (min(first, last),), (max(first, last) + 1,), (abs(step),))
-            parts += [jnp.zeros(owner - filled, flat.dtype), lax.rev(taken, (0,)) if step < 0 else taken]
-            filled = owner + count
+        for run in self.runs:
+            parts += [jnp.zeros(run.owner - filled, flat.dtype), run.take(flat)]
+            filled = run.owner + run.count
         parts.append(jnp.zeros(size - filled, flat.dtype))
         return jnp.concatenate([part for part in parts if len(part)])
 
@@ -193,18 +214,21 @@ def _share(elements: np.ndarray, owners: np.ndarray, laid: int, size: int) -> An
     return Listing(_padded(elements, owners, laid, size, degree))
 
 
-def _runs(elements: np.ndarray, owners: np.ndarray) -> tuple[tuple[int, int, int, int], ...] | None:
-    """Elements in the order of their owners, cut where an owner is left out or the step changes; None if too often."""
+def _runs(elements: np.ndarray, owners: np.ndarray) -> tuple[Run, ...] | None:
+    """Elements in the order of their owners, cut where the steps between them change; None if that is too often."""
     order = np.argsort(owners)
     elements, owners = elements[order], owners[order]
-    steps = np.where(np.diff(owners) == 1, np.diff(elements), 0)
+    steps = np.stack([np.diff(owners), np.diff(elements)], axis=1)
     runs, start = [], 0
     while start < len(elements):
         if len(runs) == FEW_RUNS:
             return None
-        follows = (steps[start:] == steps[start]) & (steps[start] != 0) if start < len(steps) else np.zeros(0, bool)
+        follows = (steps[start:] == steps[start]).all(axis=1) if start < len(steps) else np.zeros(0, bool)
         count = 1 + (len(follows) if follows.all() else int(np.argmin(follows)))
-        runs.append((int(owners[start]), int(elements[start]), int(steps[start]) if count > 1 else 1, count))
+        owner_step, element_step = map(int, steps[start]) if count > 1 else (1, 1)
+        if element_step == 0:
+            return None  # one element for several owners
+        runs.append(Run(int(owners[start]), owner_step, int(elements[start]), element_step, count))
         start += count
     return tuple(runs)
 

@@ -154,7 +154,7 @@ def _elementwise(eqn: Any, operands: list[Spread]) -> list[Any]:
     shape = jnp.broadcast_shapes(*(operand.content.shape for operand in operands))
     if eqn.primitive.name == "custom_jvp_call":  # takes the shape it was made for; what is left out is not computed
         (whole,) = bind(eqn, [operand.full for operand in operands])
-        return [lax.slice(whole, (0,) * whole.ndim, shape)]
+        return [whole[tuple(slice(int(size)) for size in shape)]]
     return bind(eqn, [o.content if o.shape == () else jnp.broadcast_to(o.content, shape) for o in operands])
 
 
@@ -167,15 +167,14 @@ def _reshape(content: Any, old: tuple[int, ...], new: tuple[int, ...]) -> list[A
 
 
 def _gather(eqn: Any, operands: list[Spread]) -> list[Any] | None:
-    """One index for all: look up once."""
+    """One index for all, or one row for all: look up there and nowhere else."""
     operand, indices = operands
     numbers = eqn.params["dimension_numbers"]
-    if any(size != 1 for size in indices.content.shape[:-1]) or indices.content.shape[-1] != indices.shape[-1]:
-        return None
+    is_one = all(size == 1 for size in indices.content.shape[:-1]) and indices.content.shape[-1] == indices.shape[-1]
     if not numbers.operand_batching_dims:
-        out = bind(eqn, [operand.full, indices.content])
-        return out if _fits(out[0].shape, _shape(eqn.outvars[0])) else None
-    # Along each row: `take_along_axis` with the same index everywhere is one column.
+        out = bind(eqn, [operand.full, indices.content]) if is_one else None
+        return out if out is not None and _fits(out[0].shape, _shape(eqn.outvars[0])) else None
+    # Along each row, as `take_along_axis` does.
     axes = numbers.start_index_map
     rest = tuple(axis for axis in range(len(operand.shape)) if axis not in axes)
     if len(axes) != 1 or numbers.collapsed_slice_dims != axes or numbers.operand_batching_dims != rest:
@@ -183,12 +182,14 @@ def _gather(eqn: Any, operands: list[Spread]) -> list[Any] | None:
     batch = numbers.start_indices_batching_dims
     if list(batch) != sorted(batch) or numbers.offset_dims:
         return None
-    column = jnp.take(
-        operand.content if operand.content.shape[axes[0]] == operand.shape[axes[0]] else operand.full,
-        indices.content.reshape(()),
-        axis=axes[0],
-        mode="clip" if eqn.params["mode"] == lax.GatherScatterMode.CLIP else "fill",
-    )
+    mode = "clip" if eqn.params["mode"] == lax.GatherScatterMode.CLIP else "fill"
+    is_whole = operand.content.shape[axes[0]] == operand.shape[axes[0]]
+    if is_whole and operand.content.size == operand.shape[axes[0]]:
+        return [jnp.take(operand.content.ravel(), indices.content[..., 0], mode=mode)]
+    if not is_one:
+        return None
+    row = operand.content if is_whole else operand.full
+    column = jnp.take(row, indices.content.reshape(()), axis=axes[0], mode=mode)
     sizes = iter(column.shape)
     return [column.reshape([next(sizes) if axis in batch else 1 for axis in range(len(_shape(eqn.outvars[0])))])]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jax.extend.core import JaxprEqn, Literal, Var
+from jax.extend.core import Literal, Var
 
 from sumout.reading.elementwise import is_elementwise
 from sumout.reading.evaluate import REDUCTIONS
@@ -22,7 +22,7 @@ SEVERAL = -1
 Goals = np.ndarray
 
 
-def find_goals(eqns: Sequence[JaxprEqn], env: Env, leaves: Sequence[Var], in_question: np.ndarray) -> dict[Var, Goals]:
+def find_goals(eqns: Sequence[Any], env: Env, leaves: Sequence[Var], in_question: np.ndarray) -> dict[Var, Goals]:
     """The goals of all variables that depend on z; without an entry: nowhere.
 
     Args:
@@ -43,7 +43,7 @@ def find_goals(eqns: Sequence[JaxprEqn], env: Env, leaves: Sequence[Var], in_que
     return found
 
 
-def hand_back(eqn: JaxprEqn, env: Env, goals: Mapping[Var, Goals]) -> list[Goals | None]:
+def hand_back(eqn: Any, env: Env, goals: Mapping[Var, Goals]) -> list[Goals | None]:
     """For each operand of an equation the goals its elements have by way of it; None for what does not depend on z."""
     outs = [goals.get(v, np.full(v.aval.shape, NOWHERE)) for v in eqn.outvars]
     depends = [not isinstance(v, Literal) and env[v].ids is not None for v in eqn.invars]
@@ -57,7 +57,7 @@ def hand_back(eqn: JaxprEqn, env: Env, goals: Mapping[Var, Goals]) -> list[Goals
     return [goal if on_z else None for goal, on_z in zip(found, depends, strict=True)]
 
 
-def _moved(eqn: JaxprEqn, shapes: list[tuple[int, ...]], outs: list[Goals]) -> list[Goals]:
+def _moved(eqn: Any, shapes: list[tuple[int, ...]], outs: list[Goals]) -> list[Goals]:
     """Elements that are only moved: where they arrive."""
     numbers, arrived = follow_elements(lambda *ops: MOVEMENTS[eqn.primitive.name](*ops, **eqn.params), shapes)
     total = 1 + sum(number.size for number in numbers)
@@ -71,7 +71,7 @@ def _moved(eqn: JaxprEqn, shapes: list[tuple[int, ...]], outs: list[Goals]) -> l
     return [np.asarray(found[number]) for number in numbers]
 
 
-def _faced(eqn: JaxprEqn, i: int, shapes: list[tuple[int, ...]], out: Goals) -> Goals:
+def _faced(eqn: Any, i: int, shapes: list[tuple[int, ...]], out: Goals) -> Goals:
     """For each element of operand `i` the goal of the result it goes into."""
     name, shape = eqn.primitive.name, shapes[i]
     if is_elementwise(eqn) and shape == out.shape:
