@@ -76,6 +76,7 @@ def _keys(key: Any, counter: Any, purpose: np.uint32) -> Any:
     if isinstance(key, np.ndarray) and not isinstance(counter, jax.Array):
         return np.stack(_threefry(key, np.asarray(counter).astype(np.uint32), purpose), axis=-1)
     words = jnp.stack(_words(key, jnp.asarray(counter).astype(jnp.uint32), purpose), axis=-1)
+    words = jax.lax.optimization_barrier(words)
     return jax.random.wrap_key_data(words, impl="threefry2x32") if _is_jax_key(key) else words
 
 
