@@ -5,9 +5,10 @@ with z moved after every step. The try that ends highest wins, so that a minor m
 its tries has found a better one. Climbs are short: they are to find the right hill, not the spike of infinite density
 that, say, a mixture has where a component collapses onto a point.
 
-A chain does not start at the top, which would be the same for all. It starts where the winning climb first came within
-num_x nats of where it ended. In a Gaussian a draw is ½ num_x below the top on average, so these starts lie √2 times as
-far out as draws do, each where its own climb came in: chains remain over-dispersed, as r_hat wants them.
+A chain does not start at the top, which would be the same for all. It starts where the winning climb first came as
+near the top as draws are. In a Gaussian a draw is ½ num_x nats below it on average, give or take √(½ num_x); a start is
+two such deviations lower, or num_x nats below the top where that is less, where its own climb came in: chains remain
+over-dispersed, as r_hat wants them. Much lower it could still slide down another hill.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -77,7 +78,8 @@ def _best_of_several(program: Program, target: Target, key: Array, data: Data) -
     keys = split(key_climb, TRIES)
     paths, z, highest = jax.vmap(lambda key: climb(program, target, key, data))(keys)
     best = jnp.argmax(highest[:, -1])
-    on_the_way = jnp.argmax(highest[best] >= highest[best, -1] - program.num_x)
+    low = min(program.num_x, program.num_x / 2 + np.sqrt(2 * program.num_x))
+    on_the_way = jnp.argmax(highest[best] >= highest[best, -1] - low)
     point = jax.tree.map(lambda a: a[best, on_the_way], paths)
     z = _settle(target, key_settle, point.x, jax.tree.map(lambda a: a[best], z), data)
     return point, z, jnp.isfinite(highest[best, on_the_way])
