@@ -6,8 +6,8 @@ Cells stand in levels by their depth, deepest first, and in columns. Going up, l
     B = table + messages from below        message(s) = log Σ_k exp B(k, s)
 
 and at the last level, the roots, the messages are the logarithms of the totals. B is all that is needed to go down
-again: given the values s of its separator a site has the log probabilities B(·, s). The derivatives of the total are
-the probabilities of the entries of the tables, found on one way down.
+again: given the values s of its separator a site has the log probabilities B(·, s). Derivatives are those of the scan:
+they are the marginals of the tables.
 
 Levels are run through by `lax.scan`, so that compiled code does not grow with the length of a chain. What can be done
 for all levels at once is done outside of it: an operation in a loop costs more than the few numbers it is for.
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -152,7 +152,7 @@ class Buckets:
     def log_marginals(self, tables: Tables) -> Float[Array, "L C K"]:
         """Log probabilities of the values of every cell."""
         given = _log_conditionals(self.up(tables, log_sum_exp)[0])
-        return _log_sum_last(given + self._separators(given, LOGARITHMS)[:, :, None])
+        return _log_sum_last(given + self._log_separators(given)[:, :, None])
 
     def up(self, tables: Tables, sum_out: Reduce) -> tuple[Float[Array, "L C K J"], Float[Array, ""]]:
         """B of all cells, and the sum of the roots' messages."""
@@ -231,22 +231,22 @@ class Buckets:
         """Parents and index of the levels that are not straight."""
         return jnp.asarray(self.parents), None if self.index is None else jnp.asarray(self.index)
 
-    def _separators(self, given: Float[Array, "L C K J"], numbers: "Arithmetic") -> Float[Array, "L C J"]:
-        """Probabilities of the joint values of the separators, from those of the values of each cell given them."""
+    def _log_separators(self, given: Float[Array, "L C K J"]) -> Float[Array, "L C J"]:
+        """Log probabilities of the joint values of the separators, from those of each cell's values given them."""
         columns, joint = given.shape[1], given.shape[-1]
 
         def hand_down(separators: Array, level: tuple) -> tuple[Array, Array]:
             given, link = level
-            belief = numbers.times(given, separators[:, None]).reshape(columns, -1)
+            belief = (given + separators[:, None]).reshape(columns, -1)
             parents, index = (None, None) if link is None else link
             belief = belief if parents is None else belief[jnp.minimum(parents, columns - 1)]
             if index is None:
-                separators = numbers.sum_last(belief.reshape(columns, joint, -1))
+                separators = _log_sum_last(belief.reshape(columns, joint, -1))
             else:
-                separators = jax.vmap(partial(numbers.sum_by, size=joint))(belief, index)
+                separators = jax.vmap(partial(_log_sum_by, size=joint))(belief, index)
             return separators, separators
 
-        no_separator = jnp.where(jnp.arange(joint) == 0, numbers.one, numbers.zero).astype(given.dtype)
+        no_separator = jnp.where(jnp.arange(joint) == 0, 0.0, -jnp.inf).astype(given.dtype)
         roots = jnp.broadcast_to(no_separator, (columns, joint))
         return jnp.concatenate([self._down(hand_down, roots, given[1:]), roots[None]])
 
@@ -270,9 +270,10 @@ class Buckets:
             (filled, hint), link = level
             parents, index = (None, None) if link is None else link
             above = entry if parents is None else entry[jnp.minimum(parents, columns - 1)]
-            separator = (
-                above // num_values if index is None else jnp.take_along_axis(index, above[:, None], axis=1)[:, 0]
-            )
+            if index is None:
+                separator = above // num_values
+            else:
+                separator = jnp.take_along_axis(index, above[:, None], axis=1)[:, 0]
             entry = choose_at(filled, separator, hint)
             return entry, entry
 
@@ -311,21 +312,3 @@ def _log_sum_by(terms: Float[Array, " n"], owners: Int[Array, " n"], size: int) 
     highest = jax.ops.segment_max(terms, owners, num_segments=size)
     highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
     return jnp.log(jax.ops.segment_sum(jnp.exp(terms - highest[owners]), owners, num_segments=size)) + highest
-
-
-def _sum_by(terms: Float[Array, " n"], owners: Int[Array, " n"], size: int) -> Float[Array, " size"]:
-    return jax.ops.segment_sum(terms, owners, num_segments=size)
-
-
-class Arithmetic(NamedTuple):
-    """How probabilities are multiplied and added up: as they are, or as logarithms."""
-
-    zero: float
-    one: float
-    times: Callable[[Array, Array], Array]
-    sum_last: Reduce
-    sum_by: Callable[..., Array]
-
-
-PROBABILITIES = Arithmetic(0.0, 1.0, jnp.multiply, partial(jnp.sum, axis=-1), _sum_by)
-LOGARITHMS = Arithmetic(-np.inf, 0.0, jnp.add, _log_sum_last, _log_sum_by)
