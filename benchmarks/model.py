@@ -55,6 +55,7 @@ class Model:
         pymc_by_hand: likewise with z summed out by hand; None where that cannot be done.
         stan: text of the Stan program with z summed out by hand; None where that cannot be done.
         stan_data: what the Stan program calls the data.
+        partly_summed: samplers of z that cannot take all of it, and whose form has the rest summed out by hand.
         scored: from draws to what is compared with the reference.
     """
 
@@ -67,6 +68,7 @@ class Model:
     pymc_by_hand: Callable[[Data], Any] | None = None
     stan: Callable[[], str] | None = None
     stan_data: Callable[[Data], dict[str, Any]] = dict
+    partly_summed: tuple[str, ...] = ()
     scored: Callable[[Draws], Draws] = as_it_is
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.model import find_model
-from benchmarks.samplers.names import BY_HAND, LEFT_IN, OURS, SAMPLERS
+from benchmarks.samplers.names import BY_HAND, LEFT_IN, OURS
 from benchmarks.score import Score
 
 KINDS = {OURS: ("sumout, z left in", "#0b6e4f", "o"), LEFT_IN: ("best peer, z left in", "#c8553d", "s"),
@@ -13,7 +13,7 @@ KINDS = {OURS: ("sumout, z left in", "#0b6e4f", "o"), LEFT_IN: ("best peer, z le
 
 def best_of(kind: str, scores: Mapping[str, Score]) -> Score | None:
     """The fastest right sampler of a kind."""
-    right = [score for score in scores.values() if SAMPLERS[score.sampler].kind == kind and score.counts]
+    right = [score for score in scores.values() if score.kind == kind and score.counts]
     return max(right, key=lambda score: score.rate or 0.0, default=None)
 
 

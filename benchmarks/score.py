@@ -15,8 +15,10 @@ from statistics import NormalDist
 
 import numpy as np
 
+from benchmarks.model import find_model
 from benchmarks.references import Reference
 from benchmarks.runs import DONE, Record
+from benchmarks.samplers.names import BY_HAND, SAMPLERS
 from benchmarks.summary import Summary
 from sumout.diagnose.bias import FALSE_ALARMS
 from sumout.studies.measure import MOST_MEAN_ERROR, MOST_SD_ERROR
@@ -60,6 +62,12 @@ class Score:
     variant: str
     records: Sequence[Record]
     reference: Reference | None
+
+    @property
+    def kind(self) -> str:
+        """Whether z was left in, all of it, or summed out beforehand."""
+        is_reduced = self.sampler in find_model(self.model).partly_summed
+        return BY_HAND if is_reduced else SAMPLERS[self.sampler].kind
 
     @cached_property
     def done(self) -> list[Record]:

@@ -27,6 +27,8 @@ def score_row(score: Score) -> tuple[str, ...]:
     """A line of a model's table."""
     sampler = SAMPLERS[score.sampler]
     title = f"{sampler.title} ({score.variant})" if score.variant and score.done else sampler.title
+    if score.kind != sampler.kind:
+        title += ", some of z summed out by hand"
     if not score.done:
         over = [record for record in score.records if record.status == OVER]
         said = f"over {over[0].settings['limit']:g} s" if over else score.trouble

@@ -72,7 +72,7 @@ def _is_reached(ours: Score | None, ratio: float | None, least: float) -> bool |
 
 
 def _speed(key: str, words: str, least: float, kind: str, ours: Score | None, peers: list[Score]) -> Target:
-    of_kind = [peer for peer in peers if SAMPLERS[peer.sampler].kind == kind]
+    of_kind = [peer for peer in peers if peer.kind == kind]
     right = [peer for peer in of_kind if peer.counts]
     needed = f"≥ {least:g}"
     if not right:

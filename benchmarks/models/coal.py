@@ -111,4 +111,5 @@ MODEL = Model(
     pymc_by_hand=in_pymc_by_hand,
     stan=lambda: stan_program("coal"),
     stan_data=in_stan,
+    partly_summed=("gibbs", "mixed"),
 )

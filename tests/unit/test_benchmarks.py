@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the benchmarks are not ins
 from benchmarks.model import NAMES, find_model
 from benchmarks.references import STORE, Reference, load_reference
 from benchmarks.runs import DONE, OVER, Record
+from benchmarks.samplers.names import BY_HAND, LEFT_IN, OURS
 from benchmarks.score import APART, RIGHT, WRONG, Score, better
 from benchmarks.summary import Summary, summarise
 from benchmarks.tables import HEADER, markdown, score_row
@@ -51,6 +52,12 @@ def score(sampler="sumout", **changes):
 )
 def test_what_counts_as_right(changes, verdict):
     assert score(**changes).verdict == verdict
+
+
+def test_a_sampler_that_cannot_take_all_of_z_has_some_of_it_summed_out():
+    kinds = {name: Score("coal", name, "", [], None).kind for name in ("sumout", "gibbs", "pymc", "nuts")}
+    assert kinds == {"sumout": OURS, "gibbs": BY_HAND, "pymc": LEFT_IN, "nuts": BY_HAND}
+    assert Score("gmm", "gibbs", "", [], None).kind == LEFT_IN
 
 
 def test_times_and_rates():
