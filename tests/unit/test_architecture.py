@@ -13,6 +13,7 @@ SOURCE = Path(sumout.__file__).parent
 # Each room may import from the rooms before it.
 WALK = (
     "errors",
+    "dependence",
     "randomness",
     "supports",
     "program",

@@ -6,12 +6,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import partial_eval
 from jaxtyping import Array
 
 from sumout.ascent.drawn import DRAWS
 from sumout.ascent.ends import Ends, lengths
 from sumout.ascent.maximum import SAME, Ascent, Maximum
+from sumout.dependence import used_inputs
 from sumout.errors import ConvergenceWarning, ModelError
 from sumout.marginals import frequencies, probabilities
 from sumout.plan import Plan
@@ -38,11 +38,8 @@ def refuse_moving_supports(program: Program) -> None:
 def _named_by_z(program: Program) -> set[str]:
     """Which of the values that the user sees depend on z."""
     closed, shapes = jax.make_jaxpr(program.constrain, return_shape=True)(*program.abstract_arguments())
-    found = set()
-    for i, name in enumerate(sorted(shapes)):  # JAX sorts dicts
-        _, used = partial_eval.dce_jaxpr(closed.jaxpr, [j == i for j in range(len(shapes))])
-        found |= {name} if any(used[1 : 1 + len(program.z)]) else set()
-    return found
+    each = zip(sorted(shapes), used_inputs(closed), strict=True)  # JAX sorts dicts
+    return {name for name, used in each if any(used[1 : 1 + len(program.z)])}
 
 
 def build_maximum(plan: Plan, ends: Ends, starts: int, key: Key) -> Maximum:

@@ -5,8 +5,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import Literal
 
+from sumout.dependence import used_inputs
 from sumout.doctor.examination import Examination
 from sumout.doctor.finding import Finding
 from sumout.program import Program
@@ -49,16 +49,9 @@ def _inputs(fn: Any, program: Program) -> dict[str, set[str]]:
     """For each named output of `fn(x, z, data)`, which of x ("x") and the discrete sites it depends on, or may."""
     arguments = program.abstract_arguments()
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*arguments)
-    labels = ["x", *sorted(program.z), *("" for _ in jax.tree.leaves(arguments[2]))]
-    used: dict[Any, set[str]] = {v: {n} - {""} for v, n in zip(closed.jaxpr.invars, labels, strict=True)}
-    for equation in closed.jaxpr.eqns:
-        found: set[str] = set()
-        for operand in equation.invars:
-            if not isinstance(operand, Literal):
-                found = found | used.get(operand, set())
-        used.update(dict.fromkeys(equation.outvars, found))
-    outputs = [set() if isinstance(v, Literal) else used.get(v, set()) for v in closed.jaxpr.outvars]
-    return dict(zip(sorted(shapes), outputs, strict=True))  # JAX sorts dicts
+    labels = ["x", *sorted(program.z)]
+    each = zip(sorted(shapes), used_inputs(closed), strict=True)  # JAX sorts dicts
+    return {name: {label for label, is_used in zip(labels, used, strict=False) if is_used} for name, used in each}
 
 
 def check_broadcasting(exam: Examination) -> Iterator[Finding]:

@@ -14,17 +14,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
-from jax.interpreters import partial_eval
 from numpyro import handlers
-from numpyro.distributions import Delta, MaskedDistribution, biject_to, constraints
+from numpyro.distributions import Delta, biject_to, constraints
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, log_density, potential_energy
 from numpyro.primitives import Messenger
 
+from sumout.dependence import used_inputs
 from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments
 from sumout.frontends.bijections import is_identity
+from sumout.frontends.forward import Silenced, find_forward, is_whole
 from sumout.frontends.refusals import (
     OneOfAName,
     check_data,
@@ -82,7 +83,7 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         return handlers.substitute(resolved, data=z)
 
     def silenced(z: dict[str, Any], silent: Sequence[str]) -> Callable[..., Any]:
-        return _Silenced(model_of(z), silent) if silent else model_of(z)
+        return Silenced(model_of(z), silent) if silent else model_of(z)
 
     def log_joint(x, z, data):
         with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
@@ -117,16 +118,14 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         trace = handlers.trace(drawn).get_trace(values)
         return {name: trace[name]["value"].astype(z[name].dtype) for name in forward}
 
-    def needed(silent: Sequence[str]) -> set[str]:
-        """Of the silenced sites those that the density, or something shown to the user, depends on all the same."""
-
-        def shown(x, z, data):
+    def shown(silent: Sequence[str]) -> Callable[..., Any]:
+        def density_and_names(x, z, data):
             values = (arguments.rebuild(data),)
             return potential_energy(silenced(z, silent), values, {}, x), constrain_named(x, z, data)
 
-        return _used_sites(shown, sites, arguments.data) & set(silent)
+        return density_and_names
 
-    forward = _forward_sites(sites.counts, needed)
+    forward = find_forward(sites.counts, shown, sites.continuous, sites.discrete, arguments.data)
 
     return Program(
         x=sites.continuous,
@@ -176,7 +175,7 @@ class _Sites:
 
         key = jax.random.key(0)
         closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(key, arguments.data)
-        needs_key = _outputs_that_need_key(closed)
+        needs_key = [used[0] for used in used_inputs(closed)]
         values = jax.jit(jaxpr_as_fun(closed))(key, *jax.tree.leaves(arguments.data))
         known = [None if random else np.asarray(value) for value, random in zip(values, needs_key, strict=True)]
         bounds, observed, inside = jax.tree.unflatten(jax.tree.structure(shapes), known)
@@ -195,7 +194,7 @@ class _Sites:
             check_data(name, seen[name]["fn"], value, inside[name])
         is_scaled = any(site.get("scale") is not None for site in seen.values() if _is_data(site))
         laws = {name: describe_law(site["fn"]) for name, site in seen.items() if site["type"] == "sample"}
-        counts = tuple(n for n, site in discrete.items() if isinstance(site.support, Count) and _is_whole(seen[n]))
+        counts = tuple(n for n, site in discrete.items() if isinstance(site.support, Count) and is_whole(seen[n]))
         return _Sites(continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled)
 
 
@@ -243,45 +242,6 @@ class _ArrayData(Messenger):
             msg["value"] = jnp.asarray(msg["value"])
 
 
-class _Silenced(Messenger):
-    """Some sites count for nothing in the density."""
-
-    def __init__(self, fn: Callable[..., Any], names: Sequence[str]):
-        super().__init__(fn)
-        self.names = names
-
-    def process_message(self, msg: dict) -> None:
-        if msg["type"] == "sample" and msg["name"] in self.names:
-            msg["fn"] = msg["fn"].mask(False)
-
-
-def _forward_sites(names: Sequence[str], needed: Callable[[Sequence[str]], set[str]]) -> tuple[str, ...]:
-    """Of these sites the largest set of which none is needed when all of it is silenced."""
-    while names and (used := needed(names)):
-        names = [name for name in names if name not in used]
-    return tuple(names)
-
-
-def _used_sites(fn: Callable[..., Any], sites: _Sites, data: Any) -> set[str]:
-    """The discrete sites on which a function of named x, z and data depends."""
-    real = jnp.result_type(float)
-    x = {name: jax.ShapeDtypeStruct(site.unconstrained_shape, real) for name, site in sites.continuous.items()}
-    z = {name: jax.ShapeDtypeStruct(site.shape, site.dtype) for name, site in sites.discrete.items()}
-    with validation_enabled():
-        closed = jax.make_jaxpr(fn)(x, z, data)
-    _, used = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
-    return {name for name, is_used in zip(sorted(z), used[len(x) :], strict=False) if is_used}
-
-
-def _is_whole(site: dict) -> bool:
-    """Whether the probabilities of its values add up to one: a law of NumPyro's, neither masked nor scaled."""
-    fn = site["fn"]
-    while hasattr(fn, "base_dist") and not isinstance(fn, MaskedDistribution):
-        fn = fn.base_dist
-    is_masked = isinstance(fn, MaskedDistribution) or site.get("mask") is not None
-    return type(fn).__module__.startswith("numpyro.") and not is_masked and site.get("scale") is None
-
-
 def _resolve_delta(site: dict) -> Any:
     """The value of a latent that can take only one."""
     if site["type"] == "sample" and _is_delta(site["fn"]):
@@ -326,15 +286,6 @@ def _bounds(site: dict) -> dict[str, jax.Array]:
     if constraint is constraints.boolean:
         ends = {"lower_bound": 0, "upper_bound": 1}
     return {end: jnp.broadcast_to(jnp.asarray(value), shape) for end, value in ends.items() if value is not None}
-
-
-def _outputs_that_need_key(closed: Any) -> list[bool]:
-    """For each output of a jaxpr whose first input is a key: whether it depends on that key."""
-    depends = []
-    for i in range(len(closed.jaxpr.outvars)):
-        _, used = partial_eval.dce_jaxpr(closed.jaxpr, [j == i for j in range(len(closed.jaxpr.outvars))])
-        depends.append(bool(used[0]))
-    return depends
 
 
 def _support(name: str, site: dict, bounds: dict[str, np.ndarray | None]) -> Support:

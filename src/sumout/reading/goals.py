@@ -18,6 +18,7 @@ from sumout.reading.scopes import EMPTY
 
 NOWHERE = EMPTY
 SEVERAL = -1
+NOTHING = np.iinfo(np.int64).max  # above all numbers of scopes
 
 Goals = np.ndarray
 
@@ -61,13 +62,12 @@ def _moved(eqn: Any, shapes: list[tuple[int, ...]], outs: list[Goals]) -> list[G
     """Elements that are only moved: where they arrive."""
     numbers, arrived = follow_elements(lambda *ops: MOVEMENTS[eqn.primitive.name](*ops, **eqn.params), shapes)
     total = 1 + sum(number.size for number in numbers)
-    nothing = np.iinfo(np.int64).max
-    lowest, highest = np.full(total, nothing), np.full(total, NOWHERE)
+    lowest, highest = np.full(total, NOTHING), np.full(total, NOWHERE)
     for piece, out in zip(arrived, outs, strict=True):
         has_goal = out != NOWHERE
         np.minimum.at(lowest, piece[has_goal], out[has_goal])
         np.maximum.at(highest, piece[has_goal], out[has_goal])
-    found = np.where(lowest == nothing, NOWHERE, np.where(lowest == highest, lowest, SEVERAL))
+    found = _agree(lowest, highest)
     return [np.asarray(found[number]) for number in numbers]
 
 
@@ -105,7 +105,10 @@ def _looked_up(numbers: Any, i: int, shapes: list[tuple[int, ...]], out: Goals) 
 
 def _one_of(goals: Goals, axes: int | tuple[int, ...]) -> Goals:
     """What goes into all of these goes where?"""
-    nothing = np.iinfo(np.int64).max
-    lowest = np.where(goals == NOWHERE, nothing, goals).min(axis=axes, initial=nothing)
-    highest = goals.max(axis=axes, initial=NOWHERE)
-    return np.where(lowest == nothing, NOWHERE, np.where(lowest == highest, lowest, SEVERAL))
+    lowest = np.where(goals == NOWHERE, NOTHING, goals).min(axis=axes, initial=NOTHING)
+    return _agree(lowest, goals.max(axis=axes, initial=NOWHERE))
+
+
+def _agree(lowest: np.ndarray, highest: np.ndarray) -> Goals:
+    """One goal, from the lowest and the highest of several; `NOTHING` stands for no goal at all."""
+    return np.where(lowest == NOTHING, NOWHERE, np.where(lowest == highest, lowest, SEVERAL))
