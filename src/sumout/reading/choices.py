@@ -2,14 +2,19 @@
 
     log(where(t < change, early, late)) = where(t < change, log(early), log(late))
 
-With a hundred values of `change` and a hundred t that is two logarithms instead of ten thousand. The choice must follow
-from z and not from x: a choice that follows from x may be there to keep from the function what it cannot take. The
-numbers must not depend on z, nor may what else the function takes: then all that is computed before the choice is
-computed once, whatever values z takes.
+With a hundred values of `change` and a hundred t that is two logarithms instead of ten thousand. What is computed from
+such a function and data, or from several of them by one choice, is computed before the choice, too:
+
+    y log(rate) − rate        with a rate chosen as above, is one choice between two arrays
+
+The choice must follow from z and not from x: a choice that follows from x may be there to keep from the function what
+it cannot take. The numbers must not depend on z: then all that is computed before the choice is computed once, whatever
+values z takes. Nor may a number that is never chosen spoil a derivative, as 0 would in log(0 · x). So no case is made
+of x and of what is not x.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +23,14 @@ from sumout.reading.elementwise import is_elementwise, names_within
 from sumout.reading.equations import bind
 
 FUNCTIONS = frozenset(("exp", "expm1", "integer_pow", "lgamma", "log", "log1p", "logistic", "neg", "square", "tanh"))
+
+
+class _Choice(NamedTuple):
+    """An array whose elements are chosen, which of the cases for each, and whether they are functions of numbers."""
+
+    which: Any
+    cases: Sequence[Any]
+    is_function: bool
 
 
 class Choices:
@@ -31,27 +44,36 @@ class Choices:
     def __init__(self, x: Sequence[Any] = (), z: Sequence[Any] = ()):
         self._from_x, self._from_z = set(map(id, x)), set(map(id, z))
         self._numbers: dict[int, Any] = {}  # of arrays that repeat one number
-        self._chosen: dict[int, tuple[Any, list[Any]]] = {}  # of arrays chosen from such: which, and the arrays
+        self._chosen: dict[int, _Choice] = {}
         self._seen: list[Any] = []  # kept, lest an id be used again
 
     def run(self, eqn: Any, operands: Sequence[Any]) -> list[Any] | None:
-        """The result of an equation on a choice; None if it is no such equation."""
-        places = [i for i, operand in enumerate(operands) if id(operand) in self._chosen]
-        if len(places) != 1 or not _is_function(eqn):
+        """The result of an equation on choices; None if it is no such equation."""
+        chosen = [self._chosen.get(id(operand)) for operand in operands]
+        choices = [choice for choice in chosen if choice]
+        if not choices or not _is_in_place(eqn) or any(choice.which is not choices[0].which for choice in choices):
             return None
-        place = places[0]
-        if any(id(other) in self._from_z for i, other in enumerate(operands) if i != place):
+        if not (any(choice.is_function for choice in choices) or FUNCTIONS & names_within(eqn)):
             return None
-        which, cases = self._chosen[id(operands[place])]
-        each = [bind(eqn, [*operands[:place], case, *operands[place + 1 :]])[0] for case in cases]
-        return [jax.lax.select_n(which, *each)]
+        others = {id(operand) for operand, choice in zip(operands, chosen, strict=True) if not choice}
+        if others & (self._from_x | self._from_z):
+            return None
+        first, *rest = choices
+        if any(self._are_from_x(choice.cases) != self._are_from_x(first.cases) for choice in rest):
+            return None
+        each = []
+        for number in range(len(first.cases)):
+            taken = [choice.cases[number] if choice else other for choice, other in zip(chosen, operands, strict=True)]
+            results = bind(eqn, taken)
+            self._follow(taken, results)
+            each += results
+        result = jax.lax.select_n(first.which, *each)
+        self._chosen[id(result)] = _Choice(first.which, each, True)
+        return [result]
 
     def watch(self, eqn: Any, operands: Sequence[Any], results: Sequence[Any]) -> None:
         """Take note of an equation that was run."""
-        self._seen += [*operands, *results]
-        for kind in (self._from_x, self._from_z):
-            if any(id(operand) in kind for operand in operands):
-                kind.update(map(id, results))
+        self._follow(operands, results)
         name = eqn.primitive.name
         if name == "broadcast_in_dim" and jnp.size(operands[0]) == 1:
             self._numbers[id(results[0])] = operands[0]
@@ -59,10 +81,20 @@ class Choices:
             which, *cases = operands
             follows_from_z = id(which) in self._from_z and id(which) not in self._from_x
             if follows_from_z and all(id(case) in self._numbers and id(case) not in self._from_z for case in cases):
-                self._chosen[id(results[0])] = which, cases
+                self._chosen[id(results[0])] = _Choice(which, cases, False)
+
+    def _follow(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
+        """What comes from x or z, comes from x or z."""
+        self._seen += [*operands, *results]
+        for kind in (self._from_x, self._from_z):
+            if any(id(operand) in kind for operand in operands):
+                kind.update(map(id, results))
+
+    def _are_from_x(self, cases: Sequence[Any]) -> list[bool]:
+        return [id(case) in self._from_x for case in cases]
 
 
-def _is_function(eqn: Any) -> bool:
-    """Whether it computes each element of its one result from those in the same place, and is worth the trouble."""
+def _is_in_place(eqn: Any) -> bool:
+    """Whether it computes each element of its one result from those in the same place."""
     shapes = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)}
-    return len(shapes) == 1 and is_elementwise(eqn) and bool(FUNCTIONS & names_within(eqn))
+    return len(shapes - {()}) == 1 and is_elementwise(eqn)
