@@ -19,6 +19,7 @@ from sumout.nuisance.sweep import STAY, NuisanceMove
 from sumout.plan import Plan, plan_for
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import fold_in
+from sumout.reading.equations import traced_once
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,7 @@ class Target:
     @cached_property
     def value_and_gradient(self) -> Callable[[Array, Nuisance, Data], tuple[Array, Array]]:
         """The log density and its gradient in x; traced once, however often it is used."""
-        return jax.jit(jax.value_and_grad(self.log_density))
+        return traced_once(jax.value_and_grad(self.log_density))
 
     @property
     def is_still(self) -> bool:

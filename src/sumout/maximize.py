@@ -26,9 +26,10 @@ from sumout.gradient import Target, make_target
 from sumout.plan import plan_for
 from sumout.program import Nuisance, Program
 from sumout.randomness import Key, fold_in, new_key, split
+from sumout.run.ahead import briefly
 from sumout.run.progress import bar
 from sumout.run.setup import guard_reading
-from sumout.run.start import climb, compiler_options
+from sumout.run.start import climb
 
 
 def maximize(
@@ -90,12 +91,12 @@ def maximize(
         if made.sums_all:
             ends = ascend_exactly(
                 lambda x, data: target.log_density(x, one, data), x, z, aim.data,
-                steps=steps, compiler_options=compiler_options(aim), report=report,
+                steps=steps, compiler_options=briefly(aim), report=report,
             )  # fmt: skip
         else:
             ends = ascend_with_draws(
                 target, key_ascent, x, z, aim.data,
-                steps=steps, learning_rate=float(learning_rate), compiler_options=compiler_options(aim), report=report,
+                steps=steps, learning_rate=float(learning_rate), compiler_options=briefly(aim), report=report,
             )  # fmt: skip
     return build_maximum(made, ends, starts, key_z)
 
@@ -130,7 +131,7 @@ def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, se
 def _start(program: Program, target: Target, key: Key, number: int) -> tuple[Array, Nuisance]:
     """The highest point of every climb that found one of finite density."""
 
-    @partial(jax.jit, compiler_options=compiler_options(program))
+    @partial(jax.jit, compiler_options=briefly(program))
     def run(keys: Array, data: Any) -> tuple[Array, Nuisance, Array]:
         paths, z, highest = jax.vmap(lambda key: climb(program, target, key, data))(keys)
         where = jnp.argmax(highest >= highest[:, -1:], axis=1)

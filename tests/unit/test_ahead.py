@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sumout.reading.equations import traced_once
 from sumout.run.ahead import Ahead
 
 
@@ -44,3 +45,21 @@ def test_errors_of_the_compiler_are_told():
     broken = Ahead(lambda a: 2 * a, {"no_such_option": True})
     with pytest.raises(Exception, match="no_such_option"):
         broken(jnp.ones(3))
+
+
+def test_a_function_is_traced_once_for_all_named_axes():
+    traced = []
+
+    def double(a, b):
+        traced.append(a.shape)
+        return {"double": 2 * a, "sum": a + b["b"]}
+
+    once = traced_once(double)
+    for size in (2, 5):
+        a, b = jnp.arange(3.0 * size).reshape(size, 3), {"b": jnp.ones(3)}
+        found = jax.jit(jax.vmap(once, in_axes=(0, None), axis_name="chains"))(a, b)
+        np.testing.assert_array_equal(found["double"], 2 * a)
+        np.testing.assert_array_equal(found["sum"], a + 1)
+    assert traced == [(3,)]
+    once(jnp.ones(4), {"b": jnp.ones(4)})
+    assert traced == [(3,), (4,)]

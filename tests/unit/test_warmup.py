@@ -11,7 +11,7 @@ import sumout
 from sumout.adapt.scale import RunningScale
 from sumout.adapt.warmup import LEAST_WINDOW, Tuning
 from sumout.gradient import Target
-from sumout.kernels.hmc import LENGTH
+from sumout.kernels.hmc import LENGTH, MOST_LEAPS_UNLEARNT
 from sumout.kernels.leapfrog import Point
 from sumout.nuisance.sweep import STAY
 from sumout.randomness import new_key
@@ -83,6 +83,36 @@ def test_windows_close_only_with_enough_draws():
     closed = np.flatnonzero(np.diff(np.asarray(scales)) != 0)
     assert len(closed) >= 2
     assert np.asarray(counts)[closed].min() >= LEAST_WINDOW - 1
+
+
+@pytest.mark.parametrize("is_dense", [False, True])
+def test_the_first_scale_learnt_takes_the_step_size_along(is_dense):
+    length, sds = jnp.array(100), np.array([0.02, 5.0])
+
+    def update(tuning, t):
+        x = sds * jax.random.normal(jax.random.fold_in(jax.random.key(0), t), (2,))
+        before = tuning.search.update(jnp.array(0.8), 0.8).log_average
+        tuning = tuning.update(x, jnp.array(0.8), 0.8, t, length)
+        return tuning, (tuning.is_learnt, tuning.search.log_average - before)
+
+    start = Tuning.start(RunningScale.start(jnp.zeros(2), is_dense), 0.1)
+    last, (is_learnt, gains) = jax.lax.scan(update, start, jnp.arange(100))
+    first = np.flatnonzero(is_learnt)[0]
+    assert bool(last.is_learnt)
+    # The narrowest coordinate, from few draws and a prior guess of a small variance.
+    np.testing.assert_allclose(np.asarray(gains)[first], -np.log(0.02), atol=0.7)
+    np.testing.assert_allclose(np.delete(gains, first), 0.0, atol=1e-5)
+
+
+def test_trajectories_are_short_until_the_scale_is_learnt():
+    calls = []
+
+    def narrow(x):
+        jax.debug.callback(lambda: calls.append(1))
+        return -0.5 * ((x / 1e-3) ** 2).sum()
+
+    run(sumout.HMC(), narrow, 2, draws=0, tune=6)  # too few to learn from
+    assert len(calls) <= 4 * (1 + 6 * MOST_LEAPS_UNLEARNT)
 
 
 def test_nuts_reports_its_trajectories():

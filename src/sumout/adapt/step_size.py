@@ -37,10 +37,11 @@ class DualAveraging:
         zero = jnp.zeros_like(log_step)
         return DualAveraging(log_step, log_step, zero, log_step + jnp.log(10.0), zero)
 
-    def restart(self) -> "DualAveraging":
-        """Begin anew at the average so far, which is no mere guess: the search leans nowhere."""
-        zero = jnp.zeros_like(self.log_average)
-        return DualAveraging(self.log_average, self.log_average, zero, self.log_average, zero)
+    def restart(self, longer: Array | float = 0.0) -> "DualAveraging":
+        """Begin anew at the average so far, made longer by so many nats; no mere guess, so the search leans nowhere."""
+        log_step = self.log_average + longer
+        zero = jnp.zeros_like(log_step)
+        return DualAveraging(log_step, log_step, zero, log_step, zero)
 
     def update(self, acceptance: Array, target: float) -> "DualAveraging":
         """Take one acceptance probability into account."""

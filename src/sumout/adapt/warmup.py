@@ -4,7 +4,7 @@ The windows are those of Stan for a warm-up of 1,000 steps, in proportion, but f
 fixed and the step size settles: a tenth of the warm-up.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -20,12 +20,13 @@ SETTLING = 0.15  # in this part of the warm-up momentum is drawn anew at every s
 LEAST_WINDOW = 10  # a window of fewer draws goes on until the next end
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["scale", "search", "window"], meta_fields=[])
+@partial(jax.tree_util.register_dataclass, data_fields=["scale", "is_learnt", "search", "window"], meta_fields=[])
 @dataclass(frozen=True)
 class Tuning:
-    """What has been tuned so far, and the statistics that will tune it further."""
+    """What has been tuned so far, whether that is so of the scale, and the statistics that will tune it further."""
 
     scale: Scale
+    is_learnt: Array
     search: DualAveraging
     window: RunningScale | RunningSteepness
 
@@ -34,7 +35,7 @@ class Tuning:
         """Unit scale and a first guess of the step size; `window` gathers what the scale will be learnt from."""
         squares = window.squares
         scale = jnp.ones_like(squares) if squares.ndim == 1 else jnp.eye(len(squares), dtype=squares.dtype)
-        return Tuning(scale, DualAveraging.start(jnp.asarray(step_size, squares.dtype)), window)
+        return Tuning(scale, jnp.array(False), DualAveraging.start(jnp.asarray(step_size, squares.dtype)), window)
 
     def update(self, seen: Array, acceptance: Array, target: float, t: Array, length: Array) -> "Tuning":
         """Take step `t` of a warm-up of `length` steps into account; `seen` is what the window gathers."""
@@ -47,14 +48,19 @@ class Tuning:
         fresh = jax.tree.map(jnp.zeros_like, window)
 
         def close_window() -> Tuning:
-            return Tuning(window.scale(), search.restart(), fresh)
+            scale = window.scale()
+            # From then on steps are in units of the scale. What limits them is the narrowest coordinate.
+            narrowest = jnp.min(jnp.diag(scale) if scale.ndim == 2 else scale, initial=jnp.inf)
+            longer = jnp.where(self.is_learnt | (scale.size == 0), 0.0, -jnp.log(narrowest))
+            return Tuning(scale, jnp.array(True), search.restart(longer), fresh)
 
         def carry_on() -> Tuning:
-            return Tuning(self.scale, search, jax.tree.map(lambda a, b: jnp.where(first, a, b), fresh, window))
+            gathered = jax.tree.map(lambda a, b: jnp.where(first, a, b), fresh, window)
+            return Tuning(self.scale, self.is_learnt, search, gathered)
 
         tuned = jax.lax.cond(ended, close_window, carry_on)
         search = jax.tree.map(lambda a, b: jnp.where(t + 1 == length, a, b), tuned.search.restart(), tuned.search)
-        return Tuning(tuned.scale, search, tuned.window)
+        return replace(tuned, search=search)
 
     @property
     def step_size(self) -> Array:

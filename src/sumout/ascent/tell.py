@@ -18,7 +18,7 @@ from sumout.plan import Plan
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in, split
 from sumout.reading.structure import QUICK_COMPILE
-from sumout.run.start import compiler_options
+from sumout.run.ahead import briefly
 from sumout.supports import Finite
 
 FAR = 15.0  # on the real line: there a probability is within 3e-7 of 0 or 1, a scale 3e-7 or 3 million
@@ -81,7 +81,7 @@ def _given_x(plan: Plan, key: Key, x: Array, z: Nuisance) -> dict[str, np.ndarra
         name for name, choices in plan.choices.items() if any(choice.method in WITHOUT_TABLE for choice in choices)
     ]
 
-    @partial(jax.jit, static_argnames="moves", compiler_options=compiler_options(program))
+    @partial(jax.jit, static_argnames="moves", compiler_options=briefly(program))
     def average(key: Array, x: Array, z: Nuisance, data: Data, moves: int) -> tuple[Array, Nuisance]:
         key_sweep, key_forward = split(key)
 

@@ -8,7 +8,8 @@ drawn it is the paper's Algorithm 2, there called MH+HMC: exact, but z and x tak
 given z are crossed slowly.
 
 Once x has unit scale, a trajectory has gone far enough after about a quarter of a period. So its length is known before
-its step size is, and the number of steps follows from both: no tree is built, and all chains take as many steps.
+its step size is, and the number of steps follows from both: no tree is built, and all chains take as many steps. Until
+the scale is learnt nobody knows how far is far enough, and trajectories are kept short.
 """
 
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
 from sumout.gradient import Target
 from sumout.kernels.kernel import CHAINS, GRADIENTS_PER_DRAW
@@ -29,7 +31,7 @@ from sumout.program import Data
 from sumout.randomness import normal, split, uniform
 
 LENGTH = 2.5  # of a trajectory, in units of the scale; the jitter takes up to half of it away
-MOST_LEAPS = 256
+MOST_LEAPS, MOST_LEAPS_UNLEARNT = 256, 16
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class HMC(Trajectories):
         jitter = 1 - self.jitter * uniform(key_jitter, (), state.x.dtype)
         momentum = normal(key_momentum, state.x.shape, state.x.dtype)
         step_size, scale = state.tuning.step_size, state.tuning.scale
-        leaps = self._leaps(step_size)
+        leaps = self._leaps(state.tuning)
         end, final = follow(self.target, start, momentum, z, data, jitter * step_size, scale, leaps)
         error = gain((start.log_density, momentum), (end.log_density, final))
         acceptance = jnp.exp(jnp.minimum(error, 0.0))
@@ -98,16 +100,18 @@ class HMC(Trajectories):
         found = super().tuned(states)
         if self.num_leapfrog is None and self.step_size is None:
             log_steps = np.log(states.tuning.step_size)
-            found["num_leapfrog"] = np.full(log_steps.shape, _leaps(log_steps.mean(), np))
+            leaps = _leaps(log_steps.mean(), states.tuning.is_learnt.all(), np)
+            found["num_leapfrog"] = np.full(log_steps.shape, leaps)
         return found
 
-    def _leaps(self, step_size: Array) -> int | Array:
+    def _leaps(self, tuning: Tuning) -> int | Array:
         """Leapfrog steps of the next trajectory, of all chains alike: else each would wait for the longest."""
         if self.num_leapfrog is not None or self.step_size is not None:
             return self.gradients_per_step
-        return _leaps(jax.lax.pmean(jnp.log(step_size), CHAINS))
+        return _leaps(jax.lax.pmean(jnp.log(tuning.step_size), CHAINS), jax.lax.pmin(tuning.is_learnt, CHAINS))
 
 
-def _leaps(log_step: Any, numpy: Any = jnp) -> Any:
-    """How many steps of that size go a trajectory's length."""
-    return numpy.clip(numpy.round(LENGTH / numpy.exp(log_step)), 1, MOST_LEAPS).astype(int)
+def _leaps(log_step: Any, is_learnt: Any, numpy: Any = jnp) -> Any:
+    """How many steps of that size go a trajectory's length, as far as the scale that it is measured in is learnt."""
+    most = numpy.where(is_learnt, MOST_LEAPS, MOST_LEAPS_UNLEARNT)
+    return numpy.clip(numpy.round(LENGTH / numpy.exp(log_step)), 1, most).astype(int)

@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Int
 from sumout.nuisance.gibbs import invert
 from sumout.randomness import uniform
 
-MOST_UNROLLED = 32  # levels; compiled code grows with them, and a loop costs more than a short level itself
+MOST_UNROLLED = 8  # levels; compiled code grows with them
 
 MOST_WRITTEN_OUT = 4  # values that are added one by one
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import Literal, Var
+from jax.extend.core import Literal, Var, jaxpr_as_fun
 
 MOST_KNOWN = 2**17  # elements
 
@@ -22,6 +22,29 @@ def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """Run one equation; always a list of results."""
     out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
     return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def traced_once(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays that is traced once for all arguments of the same shapes and types.
+
+    So it is by `jax.jit`, but there once for each set of named axes that it is used under.
+    """
+    known: dict[Any, tuple[Callable[..., list[Any]], Any]] = {}
+
+    def run(*args: Any) -> Any:
+        leaves, form = jax.tree.flatten(args)
+        types = tuple(map(jax.typeof, leaves))
+        signature = form, types, jnp.result_type(float)
+        if signature not in known:
+            shapes = jax.tree.unflatten(
+                form, [jax.ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
+            )
+            closed, result = jax.make_jaxpr(fn, return_shape=True)(*shapes)
+            known[signature] = jax.jit(jaxpr_as_fun(closed)), jax.tree.structure(result)
+        flat, form_of_result = known[signature]
+        return jax.tree.unflatten(form_of_result, flat(*leaves))
+
+    return run
 
 
 def trace(eqn: Any, operands: Sequence[Any], run: Callable[[Any, Sequence[Any]], list[Any]] = bind) -> list[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend.core import Jaxpr, Literal, Var
 
@@ -185,13 +186,18 @@ def _gather(eqn: Any, operands: list[Spread]) -> list[Any] | None:
     mode = "clip" if eqn.params["mode"] == lax.GatherScatterMode.CLIP else "fill"
     is_whole = operand.content.shape[axes[0]] == operand.shape[axes[0]]
     if is_whole and operand.content.size == operand.shape[axes[0]]:
-        return [jnp.take(operand.content.ravel(), indices.content[..., 0], mode=mode)]
+        return [jnp.take(_at_hand(operand.content.ravel()), indices.content[..., 0], mode=mode)]
     if not is_one:
         return None
     row = operand.content if is_whole else operand.full
     column = jnp.take(row, indices.content.reshape(()), axis=axes[0], mode=mode)
     sizes = iter(column.shape)
     return [column.reshape([next(sizes) if axis in batch else 1 for axis in range(len(_shape(eqn.outvars[0])))])]
+
+
+def _at_hand(row: Any) -> Any:
+    """The row itself. XLA would compute an element of it anew at every look-up, but does not go back past a scatter."""
+    return jnp.zeros_like(row).at[np.arange(len(row))].set(row, unique_indices=True, indices_are_sorted=True)
 
 
 def _fits(content: tuple[int, ...], shape: tuple[int, ...]) -> bool:

@@ -13,6 +13,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sumout.program import Program
+from sumout.reading.structure import QUICK_COMPILE
+
+FEW_SITES = 200
+
+
+def has_few_sites(program: Program) -> bool:
+    """Whether it is small as programs go."""
+    return program.num_z <= FEW_SITES
+
+
+def briefly(program: Program) -> dict[str, Any] | None:
+    """Options for what runs only briefly: of a small program, compiling well takes longer than running slowly."""
+    return QUICK_COMPILE if has_few_sites(program) else None
+
 
 class Ahead:
     """A function, compiled once for all arguments of the same shapes and types."""

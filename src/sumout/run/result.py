@@ -1,15 +1,17 @@
 """From records of draws to an `xarray.DataTree` in ArviZ's schema."""
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from sumout.program import Data, Nuisance, Program
-from sumout.run.ahead import Ahead
+from sumout.run.ahead import Ahead, briefly
 from sumout.run.loop import Record
 
 if TYPE_CHECKING:  # takes half a second to import
@@ -28,23 +30,26 @@ class EachDraw:
     not even in the last place.
     """
 
-    def __init__(self, fn: Callable[[Array, Nuisance, Data], Any]):
-        self._run = Ahead(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat))
+    def __init__(self, program: Program, fn: Callable[[Array, Nuisance, Data], Any]):
+        self.program = program
+        self._run = Ahead(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat), briefly(program))
 
-    def prepare(self, program: Program) -> None:
+    def prepare(self) -> None:
         """Begin to compile."""
-        x, z, data = program.abstract_arguments()
+        x, z, data = self.program.abstract_arguments()
         block = jax.tree.map(lambda a: jax.ShapeDtypeStruct((BLOCK, *a.shape), a.dtype), (x, z))
         self._run.prepare(block, data)
 
-    def __call__(self, x: Any, z: Any, data: Data) -> Any:
+    def __call__(self, x: Any, z: Any) -> Any:
         """Arrays have axes (chain, draw) in front, given and returned."""
         chains, draws = x.shape[:2]
         flat = jax.tree.map(lambda a: np.reshape(a, (chains * draws, *a.shape[2:])), (x, z))
-        made = []
-        for start in range(0, chains * draws, BLOCK):
-            block = jax.tree.map(lambda a, start=start: _filled(a[start : start + BLOCK]), flat)
-            made.append(jax.tree.map(np.asarray, self._run(block, data)))
+        starts = range(0, chains * draws, BLOCK)
+        blocks = [jax.tree.map(lambda a, i=i: jnp.asarray(_filled(a[i : i + BLOCK])), flat) for i in starts]
+        data = jax.tree.map(jnp.asarray, self.program.data)
+        compiled = self._run.prepare(blocks[0], data).result()
+        with ThreadPoolExecutor() as threads:
+            made = list(threads.map(lambda block: jax.tree.map(np.asarray, compiled(block, data)), blocks))
         whole = jax.tree.map(lambda *parts: np.concatenate(parts)[: chains * draws], *made)
         return jax.tree.map(lambda a: a.reshape(chains, draws, *a.shape[1:]), whole)
 
@@ -71,15 +76,14 @@ class Naming:
 
     def prepare(self) -> None:
         """Begin to compile what it needs, and import what the result is made of."""
-        self.constrain.prepare(self.program)
+        self.constrain.prepare()
         if isinstance(self.likelihood, EachDraw):
-            self.likelihood.prepare(self.program)
+            self.likelihood.prepare()
         import arviz_base  # noqa: F401  (takes half a second)
 
     def groups(self, record: Record) -> Groups:
         """All arrays, by group and name, with axes (chain, draw) in front."""
-        data = self.program.data
-        posterior = self.constrain(record.x, record.z, data)
+        posterior = self.constrain(record.x, record.z)
         posterior.update({name: np.asarray(value) for name, value in record.z.items()})
         groups: dict[str, Any] = {
             "posterior": posterior,
@@ -88,7 +92,7 @@ class Naming:
             "sample_stats": {STAT_NAMES.get(name, name): np.asarray(v) for name, v in vars(record.info).items()},
         }
         if isinstance(self.likelihood, EachDraw):
-            groups["log_likelihood"] = self.likelihood(record.x, record.z, data)
+            groups["log_likelihood"] = self.likelihood(record.x, record.z)
         return groups
 
     def about(self, attrs: Mapping[str, Any]) -> dict[str, Any]:

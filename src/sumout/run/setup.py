@@ -33,14 +33,14 @@ class Setup:
         target = self._kept("target", lambda: make_target(plan))
         self.starts = self._kept("starts", lambda: Starts(self.program, target))
         self.loop = Loop(kernel.bind(target), capacity_for(self.program))
-        self.constrain = self.program.remember("constrain", lambda: EachDraw(self.program.constrain))
+        self.constrain = self.program.remember("constrain", lambda: EachDraw(self.program, self.program.constrain))
 
     def naming(self, log_likelihood: bool) -> Naming:
         """For the draws, with the likelihood of every datum if that is wanted."""
 
         def build() -> EachDraw | str:
             built = build_likelihood(self.plan)
-            return built if isinstance(built, str) else EachDraw(built)
+            return built if isinstance(built, str) else EachDraw(self.program, built)
 
         likelihood = self._kept("likelihood", build) if log_likelihood else "not asked for"
         return Naming(self.program, self.constrain, likelihood)

@@ -26,20 +26,13 @@ from sumout.guesses import draw_x, draw_z
 from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in, split
-from sumout.reading.structure import QUICK_COMPILE
-from sumout.run.ahead import Ahead
+from sumout.run.ahead import Ahead, briefly, has_few_sites
 from sumout.run.groups import join, part
 
 TRIES = 8
 SETTLING_SWEEPS = 10
 FEW_STEPS, MANY_STEPS = 200, 1000  # of a climb; where there is much data, hills are narrow and valleys long
 CLIMBING_RATE = 0.5  # half-way, less before and after; Adam moves each coordinate by about as much in a step
-FEW_SITES = 200  # with no more of them, compiling well would take longer than climbing slowly
-
-
-def compiler_options(program: Program) -> dict[str, Any] | None:
-    """How to compile what runs only briefly."""
-    return QUICK_COMPILE if program.num_z <= FEW_SITES else None
 
 
 class Starts:
@@ -51,7 +44,7 @@ class Starts:
         def search(keys: Array, data: Data) -> tuple[Point, Nuisance, Array]:
             return jax.lax.map(lambda key: _best_of_several(program, target, key, data), keys)
 
-        self._search = Ahead(search, compiler_options(program))
+        self._search = Ahead(search, briefly(program))
 
     def prepare(self, num_chains: int) -> None:
         """Begin to compile for so many chains."""
@@ -90,7 +83,7 @@ def climb(program: Program, target: Target, key: Array, data: Data) -> tuple[Poi
     import optax  # takes a tenth of a second to import
 
     # Slow at first: large steps would empty one component of a mixture before it has found its place.
-    num_steps = FEW_STEPS if program.num_z <= FEW_SITES else MANY_STEPS
+    num_steps = FEW_STEPS if has_few_sites(program) else MANY_STEPS
     rate = optax.warmup_cosine_decay_schedule(0.0, CLIMBING_RATE, FEW_STEPS // 2, num_steps)
     adam = optax.adam(lambda count: rate(jnp.maximum(count - SETTLING_SWEEPS, 0)))  # until then only z moves
     key_x, key_z, key_climb = split(key, 3)
