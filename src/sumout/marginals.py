@@ -16,6 +16,7 @@ from jaxtyping import Array
 from sumout.errors import OptionError
 from sumout.marginal.summation import Summation
 from sumout.nuisance.gibbs import Gibbs
+from sumout.nuisance.quadratic import QuadraticGibbs
 from sumout.nuisance.sweep import Stack
 from sumout.nuisance.values import num_values
 from sumout.plan import Plan, plan_for
@@ -131,17 +132,17 @@ def probabilities(plan: Plan, x: Array, z: Nuisance, data: Data) -> Array:
             wide = jnp.pad(rows, ((0, 0), (0, most - rows.shape[1])))
             found = jnp.where(jnp.isnan(rows[:, :1]), found, wide)
     for move in plan.moves:
-        for block in _gibbs_blocks(move):
-            rows = block.conditionals(x, z, data).T
-            found = found.at[block.block.members].set(jnp.pad(rows, ((0, 0), (0, most - rows.shape[1]))))
+        for part in _gibbs_parts(move):
+            rows = part.conditionals(x, z, data).T
+            found = found.at[part.block.members].set(jnp.pad(rows, ((0, 0), (0, most - rows.shape[1]))))
     return found
 
 
-def _gibbs_blocks(move: Any) -> list[Gibbs]:
+def _gibbs_parts(move: Any) -> list[Gibbs | QuadraticGibbs]:
     """The Gibbs updates that a move consists of."""
     if isinstance(move, Stack) and isinstance(move.stacked, Gibbs):
         return [jax.tree.map(lambda a, i=i: a[i], move.stacked) for i in range(move.length)]
-    return [move] if isinstance(move, Gibbs) else []
+    return [move] if isinstance(move, (Gibbs, QuadraticGibbs)) else []
 
 
 def frequencies(support: Finite, drawn: Array | np.ndarray) -> np.ndarray:

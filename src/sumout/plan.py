@@ -20,10 +20,12 @@ from sumout.marginal.summation import Summation, build_summation
 from sumout.nuisance.block import Block, build_block, stack_blocks
 from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
+from sumout.nuisance.quadratic import QuadraticGibbs, build_quadratic
 from sumout.nuisance.sweep import STAY, Forward, NuisanceMove, Stack, Sweep, Turns
 from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, DiscreteSite, Nuisance, Program
 from sumout.randomness import split
+from sumout.reading.quadratic import find_quadratic
 from sumout.reading.structure import Structure, read
 from sumout.supports import Count, Finite, Implicit
 
@@ -85,7 +87,7 @@ class Plan:
         return Sweep((*summed, Forward(program)) if program.forward else summed)
 
     @cached_property
-    def sweep(self) -> NuisanceMove:
+    def sweep(self) -> Sweep:
         """One move that gives every site its turn that is not summed out; it starts by drawing those that are."""
         if self.sums_all:
             return STAY
@@ -94,10 +96,10 @@ class Plan:
     @cached_property
     def part(self) -> Callable[[Any, Any, Nuisance, Data, Any], Nuisance] | None:
         """Where a sweep costs more than a gradient, a part of it; t counts: `(key, x, z, data, t)`."""
-        is_whole = len(self.moves) == 1 and not isinstance(self.moves[0], Stack)
+        is_whole = len(self.moves) == 1 and not isinstance(self.moves[0], (Stack, QuadraticGibbs))
         if is_whole or self.sweep.evaluations <= GRADIENT:
             return None
-        turns = Turns(self.moves)
+        turns = Turns([move.singly if isinstance(move, QuadraticGibbs) else move for move in self.moves])
         if self.summation is None:
             return turns
         summation = self.summation
@@ -258,11 +260,13 @@ def _build_moves(structure: Structure, methods: np.ndarray) -> Iterator[Nuisance
             for group in groups:
                 chosen = [as_columns(table[group]) for table in tables]
                 yield _move(build_block(structure, sites[group]), method, chosen)
-        else:
-            block = stack_blocks(structure, [sites[group] for group in groups])
-            padded = [np.concatenate([group, np.repeat(group[:1], block.size - len(group))]) for group in groups]
-            stacked = [np.stack([table[group].T for group in padded]) for table in tables]
-            yield Stack(_move(block, method, stacked), len(groups))
+            continue
+        block = stack_blocks(structure, [sites[group] for group in groups])
+        padded = [np.concatenate([group, np.repeat(group[:1], block.size - len(group))]) for group in groups]
+        stacked = [np.stack([table[group].T for group in padded]) for table in tables]
+        stack = Stack(_move(block, method, stacked), len(groups))
+        form = find_quadratic(structure, sites) if method == "gibbs" else None
+        yield stack if form is None else build_quadratic(form, as_columns(tables[0]), as_columns(tables[1]), stack)
 
 
 def _kinds(structure: Structure, methods: np.ndarray) -> list[tuple[str, Sequence[str]]]:

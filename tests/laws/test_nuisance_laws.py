@@ -8,6 +8,7 @@ import pytest
 import sumout
 from sumout.nuisance.gibbs import Gibbs, draw
 from sumout.nuisance.metropolis import STEP_PROBABILITIES, STEP_SIZES, AroundTheCircle, CountStep, FromSampler
+from sumout.nuisance.quadratic import QuadraticGibbs
 from sumout.nuisance.sweep import Stack
 from sumout.plan import make_plan
 
@@ -87,6 +88,30 @@ def transition_matrix(move, x, states, data):
     return matrix
 
 
+def transition_matrices(plan, x, states):
+    """P of every part of a sweep."""
+    for move in unstacked(plan.moves):
+        if isinstance(move, QuadraticGibbs):
+            yield from site_matrices(move, x, states, plan.structure.program.data)
+        else:
+            yield transition_matrix(move, x, states, plan.structure.program.data)
+
+
+def site_matrices(move, x, states, data):
+    """P of every site of a move that takes one after the other."""
+    flat, numbers = state_numbers(states)
+    tables = np.asarray(jax.jit(jax.vmap(lambda z: move.conditionals(x, z, data)))(states))
+    columns = member_columns(move, states)
+    for j in range(move.block.size):
+        matrix = np.zeros((len(flat), len(flat)))
+        for s, row in enumerate(flat):
+            for value, p in zip(move.values[:, j % move.values.shape[1]], tables[s, :, j], strict=True):
+                to = row.copy()
+                to[columns == j] = value
+                matrix[s, numbers[to.tobytes()]] += p
+        yield matrix
+
+
 def member_columns(move, states):
     """For every element of z the member it is, −1 if none."""
     parts = []
@@ -107,8 +132,7 @@ def check_invariance(program, wishes=None, num_counts=0):
     pi = np.exp(density - density.max())
     pi /= pi.sum()
     sweep = np.eye(len(pi))
-    for move in unstacked(make_plan(sumout.read(program), wishes).moves):
-        matrix = transition_matrix(move, x, states, program.data)
+    for matrix in transition_matrices(make_plan(sumout.read(program), wishes), x, states):
         assert np.abs(matrix.sum(axis=1) - 1).max() < 1e-10
         assert np.abs(pi @ matrix - pi).sum() < 1e-10
         sweep = sweep @ matrix

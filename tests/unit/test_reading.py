@@ -211,7 +211,7 @@ def test_guard_catches_a_wrong_reading():
     wrong = type(structure)(
         program,
         structure.opaque,
-        structure._factorisation,
+        structure.factorisation,
         structure._scopes,
         tuple(np.zeros_like(ids) for ids in structure._ids),
     )

@@ -218,7 +218,7 @@ def make(fn):
 
 
 def primitives(structure):
-    return {eqn.primitive.name for eqn in structure._factorisation.closed.jaxpr.eqns}
+    return {eqn.primitive.name for eqn in structure.factorisation.closed.jaxpr.eqns}
 
 
 def neighbours(structure):
@@ -268,9 +268,7 @@ def test_own_derivative_rules_survive():
 
 def test_only_what_recurs_is_left_in_the_loop():
     (loop,) = [
-        eqn
-        for eqn in sumout.read(make(recurring_mean))._factorisation.closed.jaxpr.eqns
-        if eqn.primitive.name == "scan"
+        eqn for eqn in sumout.read(make(recurring_mean)).factorisation.closed.jaxpr.eqns if eqn.primitive.name == "scan"
     ]
     assert loop.params["num_carry"] == 1
 
@@ -295,7 +293,7 @@ def test_what_a_loop_prints_is_still_printed():
 
     structure = sumout.read(make(talking))
     assert neighbours(structure) == {(t, t + 1) for t in range(LENGTH - 1)}
-    assert "debug_" in str(structure._factorisation.closed.jaxpr)
+    assert "debug_" in str(structure.factorisation.closed.jaxpr)
 
 
 CARRIES = {
@@ -340,7 +338,7 @@ def test_mixed_carries(seed):
 def test_numpyro_scans_are_run_at_once():
     structure = sumout.read(ENUMERABLE["scan_hmm"](1000))
     assert neighbours(structure) == {(t, t + 1) for t in range(999)}
-    assert "scan" not in str(structure._factorisation.closed.jaxpr)
+    assert "scan" not in str(structure.factorisation.closed.jaxpr)
 
 
 def test_numpyro_scan_of_a_switching_autoregression():
@@ -361,7 +359,7 @@ def test_numpyro_scan_of_a_switching_autoregression():
 
     program = sumout.program(switching, np.linspace(-1, 1, 15).reshape(5, 3))
     structure = sumout.read(program)
-    assert "scan" not in str(structure._factorisation.closed.jaxpr)
+    assert "scan" not in str(structure.factorisation.closed.jaxpr)
     number = structure.site_numbers["z"].reshape(5, 3)
     assert neighbours(structure) == {(number[t, i], number[t + 1, i]) for t in range(4) for i in range(3)}
     rng = np.random.default_rng(0)

@@ -85,12 +85,12 @@ class Trajectories(Tuned):
         return State(start, z, self.untuned(start.x))
 
     def move(self, key: Array, state: State, data: Data) -> tuple[Point, Nuisance]:
-        """Move z: the point as it is at the new z, and that z."""
+        """Move z, and what moves along with it in x: the new point, and the new z."""
         assert isinstance(self.target, Target)
         if self.target.is_still:
             return state.point, state.z
-        z = self.target.move(key, state.x, state.z, data)
-        return Point.at(self.target, state.x, z, data), z
+        x, z = self.target.move.jointly(key, state.x, state.z, data)
+        return Point.at(self.target, x, z, data), z
 
     def gradient(self, state: State, z: Nuisance, data: Data) -> Array:
         """Known."""

@@ -28,6 +28,20 @@ class NuisanceMove(Protocol):
         ...
 
 
+@runtime_checkable
+class JointMove(NuisanceMove, Protocol):
+    """Can also move some coordinates of x together with z, which leaves p(x, z | y) invariant."""
+
+    @property
+    def moves_x(self) -> bool:
+        """Whether there are such coordinates."""
+        ...
+
+    def jointly(self, key: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Nuisance]:
+        """New x and z."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Sweep:
     """Several moves in a fixed order."""
@@ -41,10 +55,21 @@ class Sweep:
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Apply all moves."""
-        keys = [key] if len(self.moves) == 1 else split(key, len(self.moves))
-        for move, key_move in zip(self.moves, keys, strict=True):
+        for move, key_move in zip(self.moves, self._keys(key), strict=True):
             z = move(key_move, x, z, data)
         return z
+
+    def jointly(self, key: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Nuisance]:
+        """Apply all moves; those that can move coordinates of x along do so."""
+        for move, key_move in zip(self.moves, self._keys(key), strict=True):
+            if isinstance(move, JointMove) and move.moves_x:
+                x, z = move.jointly(key_move, x, z, data)
+            else:
+                z = move(key_move, x, z, data)
+        return x, z
+
+    def _keys(self, key: Array) -> Any:
+        return [key] if len(self.moves) == 1 else split(key, len(self.moves))
 
 
 STAY = Sweep(())

@@ -6,7 +6,7 @@ content, with size 1 along the axes on which it does not vary, and the shape the
 only for operations that need it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -45,14 +45,21 @@ class Spread:
         return self.content if self.content.shape == self.shape else jnp.broadcast_to(self.content, self.shape)
 
 
-def evaluate(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> dict[Var, Spread]:
-    """Every variable of a jaxpr; an argument may be given with size 1 along axes on which it does not vary."""
+def evaluate(
+    jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], given: Mapping[Var, Any] | None = None
+) -> dict[Var, Spread]:
+    """Every variable of a jaxpr; an argument may be given with size 1 along axes on which it does not vary.
+
+    Variables in `given` have the value they have there.
+    """
     env: dict[Var, Spread] = {}
+    given = given or {}
     for variable, value in zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True):
         env[variable] = Spread(jnp.asarray(value), _shape(variable))
     for eqn in jaxpr.eqns:
         operands = [literal(v) if isinstance(v, Literal) else env[v] for v in eqn.invars]
         env.update(zip(eqn.outvars, run_equation(eqn, operands), strict=True))
+        env.update((v, Spread(given[v], _shape(v))) for v in eqn.outvars if v in given)
     return env
 
 

@@ -10,7 +10,7 @@ with coefficients c = ∂ log_density / ∂ leaf, free of z, found by differenti
 element is marked as live or not: one that a slice or a known mask leaves out has c = 0 whatever x is.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -38,11 +38,16 @@ class Factorisation:
     live: tuple[np.ndarray, ...]
     linear: tuple[Any, ...]  # the equations between the leaves and the output
 
-    def evaluate(self, *args: Any) -> tuple[tuple[Spread, ...], Any]:
-        """The factor arrays and the rest; their sum is the log density."""
-        env = evaluate(self.closed.jaxpr, self.closed.consts, args)
+    def evaluate(self, *args: Any, given: Mapping[Var, Any] | None = None) -> tuple[tuple[Spread, ...], Any]:
+        """The factor arrays and the rest; their sum is the log density. Some variables may be given."""
+        env = evaluate(self.closed.jaxpr, self.closed.consts, args, given)
         rest, coefficients = self._coefficients(env)
         return tuple(_weighed(c, env[leaf]) for c, leaf in zip(coefficients, self.leaves, strict=True)), rest
+
+    def values(self, variables: Sequence[Var], *args: Any) -> list[Any]:
+        """The values of some variables."""
+        env = evaluate(self.closed.jaxpr, self.closed.consts, args)
+        return [env[variable].full for variable in variables]
 
     def evaluate_versions(
         self, versions: Sequence[Sequence[Any]], roles: Roles, sources: Sequence[Hashable]
@@ -62,14 +67,14 @@ class Factorisation:
         """The rest, and the weight of every element of every leaf."""
         (output,) = self.closed.jaxpr.outvars
         zeros = [jnp.zeros(live.shape, output.aval.dtype) for live in self.live]
-        found = pull_back(self.linear, env, output, self._is_reached)
+        found = pull_back(self.linear, env, output, self.is_reached)
         if found is not None:
             return self._linear_part(env, zeros), [found[leaf] for leaf in self.leaves]
         rest, transposed = jax.vjp(lambda leaves: self._linear_part(env, leaves), zeros)
         (coefficients,) = transposed(jnp.ones_like(rest))
         return rest, [Spread(c, c.shape) for c in coefficients]
 
-    def _is_reached(self, variable: Var | Literal) -> bool:
+    def is_reached(self, variable: Var | Literal) -> bool:
         """Whether a variable lies on the way from a leaf to the output."""
         return not isinstance(variable, Literal) and variable in self._on_the_way
 
@@ -94,7 +99,7 @@ class Factorisation:
             if eqn.primitive.name == "convert_element_type":
                 results = operands
             elif eqn.primitive.name in ("mul", "div"):
-                results = [_weigh(eqn, operands, first=self._is_reached(eqn.invars[0]))]
+                results = [_weigh(eqn, operands, first=self.is_reached(eqn.invars[0]))]
             else:
                 results = bind(eqn, operands)
             local.update(zip(eqn.outvars, results, strict=True))

@@ -34,11 +34,12 @@ class Structure:
     Attributes:
         program: what was read.
         opaque: names of the primitives the reading could not see into.
+        factorisation: the log density taken apart.
     """
 
     program: Program
     opaque: tuple[str, ...]
-    _factorisation: Factorisation
+    factorisation: Factorisation
     _scopes: Scopes
     _ids: tuple[np.ndarray, ...]  # scopes of each factor array, zero where an element never counts
 
@@ -60,17 +61,17 @@ class Structure:
     @cached_property
     def _evaluate(self) -> Callable[[Array, Nuisance, Data], tuple[tuple[Spread, ...], Array]]:
         # Jitted, so that it is traced once however often other compiled code calls it.
-        return jax.jit(lambda x, z, data: self._factorisation.evaluate(*jax.tree.leaves((x, z, data))))
+        return jax.jit(lambda x, z, data: self.factorisation.evaluate(*jax.tree.leaves((x, z, data))))
 
     def find_roles(self, is_set: np.ndarray, size: int) -> tuple[Roles, np.ndarray]:
         """How to evaluate the factors of `size` of the sites in a mask by role, and for which factor arrays that works.
 
         The role of a site in a factor is its place among the sites of the mask it depends on, in ascending order.
         """
-        closed = self._factorisation.closed
-        env = Reader(self._scopes).run(closed.jaxpr, closed.consts, _operands(self.program))
-        roles = assign_roles(closed, env, Members(self._scopes, is_set, size), size, self._factorisation.leaves)
-        works = [self._factorisation.has_met(leaf, roles) for leaf in self._factorisation.leaves]
+        closed = self.factorisation.closed
+        env = Reader(self._scopes).run(closed.jaxpr, closed.consts, operands_of(self.program))
+        roles = assign_roles(closed, env, Members(self._scopes, is_set, size), size, self.factorisation.leaves)
+        works = [self.factorisation.has_met(leaf, roles) for leaf in self.factorisation.leaves]
         return roles, np.array(works, bool)
 
     def factors_by_role(
@@ -83,7 +84,7 @@ class Structure:
         leaves = [jax.tree.leaves((x, z, data)) for z in versions]
         of_z = [sources.get(name) for name in sorted(versions[0])]
         of_all = [None, *of_z, *(None for _ in jax.tree.leaves(data))]
-        return self._factorisation.evaluate_versions(leaves, roles, of_all)
+        return self.factorisation.evaluate_versions(leaves, roles, of_all)
 
     @property
     def factor_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -98,7 +99,7 @@ class Structure:
     @cached_property
     def is_live(self) -> np.ndarray:
         """Which factor elements count at all; one that a slice or a known mask leaves out is zero."""
-        return np.concatenate([np.zeros(0, bool), *(live.ravel() for live in self._factorisation.live)])
+        return np.concatenate([np.zeros(0, bool), *(live.ravel() for live in self.factorisation.live)])
 
     @cached_property
     def _factor_numbers(self) -> np.ndarray:
@@ -196,7 +197,7 @@ def _read(program: Program) -> Structure:
     closed = flatten(program.log_density, *program.abstract_arguments())
     scopes = Scopes(program.num_z)
     reader = Reader(scopes)
-    env = reader.run(closed.jaxpr, closed.consts, _operands(program))
+    env = reader.run(closed.jaxpr, closed.consts, operands_of(program))
     factorisation = factorise(closed, env, program.num_z)
     ids = tuple(
         np.where(live, env[leaf].scopes, EMPTY)
@@ -209,7 +210,7 @@ def element_scopes(program: Program, fn: Callable[..., Any]) -> list[sp.csr_arra
     """For each array that `fn(x, z, data)` returns, which of its elements depend on which site."""
     closed = flatten(fn, *program.abstract_arguments())
     scopes = Scopes(program.num_z)
-    env = Reader(scopes).run(closed.jaxpr, closed.consts, _operands(program))
+    env = Reader(scopes).run(closed.jaxpr, closed.consts, operands_of(program))
     found = []
     for variable in closed.jaxpr.outvars:
         shape = variable.aval.shape
@@ -218,9 +219,9 @@ def element_scopes(program: Program, fn: Callable[..., Any]) -> list[sp.csr_arra
     return found
 
 
-def _operands(program: Program) -> list[Abstract]:
+def operands_of(program: Program, x: Abstract | None = None) -> list[Abstract]:
     """The arguments of the log density as the reading sees them: x unknown, each site itself, data known."""
-    x = Abstract((program.num_x,))
+    x = x or Abstract((program.num_x,))
     return jax.tree.leaves((x, _site_ids(program), jax.tree.map(constant, program.data)), is_leaf=_is_abstract)
 
 

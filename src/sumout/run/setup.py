@@ -11,6 +11,7 @@ from sumout.guesses import draw_z
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.names import find_kernel
 from sumout.likelihood import build_likelihood
+from sumout.nuisance.quadratic import QuadraticGibbs, guard_quadratic
 from sumout.plan import Plan, plan_for
 from sumout.program import Nuisance, Program
 from sumout.randomness import Key, split, uniform
@@ -83,3 +84,7 @@ def guard_reading(plan: Plan, key: Key, x: jax.Array, z: Nuisance) -> None:
 
     flips = jax.jit(jax.vmap(flip), compiler_options=QUICK_COMPILE)(split(key, GUARD_FLIPS))
     guard(plan.structure, x, z, flips)
+    for move in plan.moves:
+        if isinstance(move, QuadraticGibbs):
+            here = jax.tree.map(jnp.asarray, (x, z))
+            guard_quadratic(move, *here, here[0] + 1.0, jax.tree.map(lambda a: a[0], flips))
