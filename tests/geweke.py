@@ -230,6 +230,28 @@ def _selection() -> Joint:
     return Joint(lambda: sumout.program(selection, design, np.zeros(4)), prior, simulate, plan={"gamma": "gibbs"})
 
 
+def _inclusions() -> Joint:
+    """Spike and slab: so many covariates that they meet in a quadratic form, with coefficients as partners."""
+    design = np.random.default_rng(0).normal(size=(7, 5))
+
+    def inclusions(design, y):
+        beta = numpyro.sample("beta", dist.Normal(0, 1.5).expand([5]))
+        sigma = numpyro.sample("sigma", dist.LogNormal(-0.5, 0.5))
+        gamma = numpyro.sample("gamma", dist.Bernoulli(0.4).expand([5]))
+        numpyro.sample("y", dist.Normal(design @ (gamma * beta), sigma), obs=y)
+
+    def prior(key):
+        key_beta, key_sigma, key_gamma = jax.random.split(key, 3)
+        log_sigma = -0.5 + 0.5 * jax.random.normal(key_sigma, (1,))
+        x = jnp.concatenate([1.5 * jax.random.normal(key_beta, (5,)), log_sigma])
+        return x, {"gamma": jax.random.bernoulli(key_gamma, 0.4, (5,)).astype(int)}
+
+    def simulate(key, x, z):
+        return jnp.asarray(design) @ (z["gamma"] * x[:5]) + jnp.exp(x[5]) * jax.random.normal(key, (7,))
+
+    return Joint(lambda: sumout.program(inclusions, design, np.zeros(7)), prior, simulate, plan={"gamma": "gibbs"})
+
+
 def _abundance() -> Joint:
     """Counts without end at two places, of which a binomial share is seen in two visits."""
     most = 40  # n is above once in a billion draws
@@ -287,6 +309,7 @@ JOINTS = {
     "mixture": _mixture(),
     "chain": _chain(),
     "selection": _selection(),
+    "inclusions": _inclusions(),
     "abundance": _abundance(),
     "picture": _picture(),
 }

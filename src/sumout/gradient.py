@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sumout.errors import OptionError
-from sumout.nuisance.sweep import STAY, NuisanceMove, Sweep
+from sumout.nuisance.sweep import STAY, NuisanceMove
 from sumout.plan import Plan, plan_for
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import fold_in
@@ -28,15 +28,14 @@ class Target:
 
     Attributes:
         log_density: log p(x, z, y) with part of z, or all of it, summed out; what is summed out is not looked at.
-        move: leaves p(z|x,y) invariant in the part of z that is drawn; together with coordinates of x that it can move
-            along, p(x, z|y).
+        move: leaves p(z|x,y) invariant in the part of z that is drawn; some can move coordinates of x along.
         part: likewise, but moves a part of z only, the one whose turn it is at step t: `(key, x, z, data, t)`; None
             where a whole move is cheap.
         recover: draws the part that was summed out from its exact conditional, given x and the rest.
     """
 
     log_density: Callable[[Array, Nuisance, Data], Array]
-    move: Sweep = STAY
+    move: NuisanceMove = STAY
     part: Callable[[Array, Array, Nuisance, Data, Array], Nuisance] | None = None
     recover: NuisanceMove = STAY
 

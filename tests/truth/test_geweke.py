@@ -61,9 +61,11 @@ ALL = [
     ("ghmc on the sum", "mixture"),
     ("hmc on the sum", "mixture"),
     ("hmc", "chain"),
+    ("hmc", "inclusions"),
     ("nuts", "selection"),
+    ("nuts", "inclusions"),
 ]
-QUICK = {("ghmc", "selection"), ("hmc", "chain"), ("hmc on the sum", "mixture")}
+QUICK = {("ghmc", "selection"), ("hmc", "chain"), ("hmc", "inclusions"), ("hmc on the sum", "mixture")}
 CASES = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.calibration) for case in ALL]
 
 

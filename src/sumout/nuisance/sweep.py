@@ -42,6 +42,15 @@ class JointMove(NuisanceMove, Protocol):
         ...
 
 
+def move_jointly(
+    move: Callable[[Array, Array, Nuisance, Data], Nuisance], key: Array, x: Array, z: Nuisance, data: Data
+) -> tuple[Array, Nuisance]:
+    """Move z, and with it the coordinates of x that the move can take along."""
+    if isinstance(move, JointMove) and move.moves_x:
+        return move.jointly(key, x, z, data)
+    return x, move(key, x, z, data)
+
+
 @dataclass(frozen=True, eq=False)
 class Sweep:
     """Several moves in a fixed order."""
@@ -53,6 +62,11 @@ class Sweep:
         """How many times the factors are evaluated."""
         return sum(move.evaluations for move in self.moves)
 
+    @property
+    def moves_x(self) -> bool:
+        """Whether one of them can move coordinates of x along."""
+        return any(isinstance(move, JointMove) and move.moves_x for move in self.moves)
+
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Apply all moves."""
         for move, key_move in zip(self.moves, self._keys(key), strict=True):
@@ -62,10 +76,7 @@ class Sweep:
     def jointly(self, key: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Nuisance]:
         """Apply all moves; those that can move coordinates of x along do so."""
         for move, key_move in zip(self.moves, self._keys(key), strict=True):
-            if isinstance(move, JointMove) and move.moves_x:
-                x, z = move.jointly(key_move, x, z, data)
-            else:
-                z = move(key_move, x, z, data)
+            x, z = move_jointly(move, key_move, x, z, data)
         return x, z
 
     def _keys(self, key: Array) -> Any:

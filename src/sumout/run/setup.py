@@ -86,5 +86,5 @@ def guard_reading(plan: Plan, key: Key, x: jax.Array, z: Nuisance) -> None:
     guard(plan.structure, x, z, flips)
     for move in plan.moves:
         if isinstance(move, QuadraticGibbs):
-            here = jax.tree.map(jnp.asarray, (x, z))
-            guard_quadratic(move, *here, here[0] + 1.0, jax.tree.map(lambda a: a[0], flips))
+            x, z = jax.tree.map(jnp.asarray, (x, z))
+            guard_quadratic(move, x, z, x + 1.0, jax.tree.map(lambda a: a[0], flips))
