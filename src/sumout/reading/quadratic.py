@@ -13,7 +13,9 @@ partner each, then site and partner have a joint conditional in closed form: for
 All of this is read off the program, by degrees of polynomials and by scopes in which x counts, too.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -61,19 +63,27 @@ class Quadratic:
         """Whether every site has one."""
         return len(self.partners) > 0
 
-    def numbers(self, x: Array, z: Nuisance, data: Data) -> Float[Array, " n"]:
+    @cached_property
+    def numbers(self) -> Callable[[Array, Nuisance, Data], Float[Array, " n"]]:
         """The v of every site."""
-        return self._laid(self._arrays(x, z, data))[self.places]
+        # Jitted, so that it is traced once however often other compiled code calls it.
+        return jax.jit(lambda x, z, data: self._laid(self._arrays(x, z, data))[self.places])
 
-    def log_meeting(self, v: Float[Array, " n"], x: Array, z: Nuisance, data: Data) -> Float[Array, ""]:
+    @cached_property
+    def log_meeting(self) -> Callable[[Float[Array, " n"], Array, Nuisance, Data], Float[Array, ""]]:
         """The sum of the factors in which the sites meet, were their numbers v."""
-        arrays = self._arrays(x, z, data)
-        laid = self._laid(arrays).at[self.places].set(v)
-        ends = np.cumsum([array.size for array in arrays])[:-1]
-        pieces = [piece.reshape(a.shape) for piece, a in zip(jnp.split(laid, ends), arrays, strict=True)]
-        given = dict(zip(self.arrays, pieces, strict=True))
-        factors, _ = self._factorisation.evaluate(*jax.tree.leaves((x, z, data)), given=given)
-        return jnp.stack([factors[i].full.sum() for i in self.meeting]).sum()
+
+        @jax.jit
+        def log_meeting(v: Array, x: Array, z: Nuisance, data: Data) -> Array:
+            arrays = self._arrays(x, z, data)
+            laid = self._laid(arrays).at[self.places].set(v)
+            ends = np.cumsum([array.size for array in arrays])[:-1]
+            pieces = [piece.reshape(a.shape) for piece, a in zip(jnp.split(laid, ends), arrays, strict=True)]
+            given = dict(zip(self.arrays, pieces, strict=True))
+            factors, _ = self._factorisation.evaluate(*jax.tree.leaves((x, z, data)), given=given)
+            return jnp.stack([factors[i].full.sum() for i in self.meeting]).sum()
+
+        return log_meeting
 
     def log_own(self, x: Array, z: Nuisance, data: Data) -> Float[Array, ""]:
         """The rest of the log density."""
