@@ -1,0 +1,56 @@
+"""Small loops compiled in one piece.
+
+On CPUs XLA makes a kernel of every few operations. Each takes some 20 ms to compile however small it is, and whatever
+loops around them is interpreted, at about a microsecond a kernel: on small programs more than the arithmetic takes. A
+call that is marked as small becomes one function of machine code instead, loops and branches included.
+
+XLA marks loops by itself if they touch less than a kilobyte. What it cannot compile that way (sorting, what LAPACK does)
+it refuses, and then the loop is compiled as usual. Arrays that are not small are better off with XLA's kernels, which
+use wider instructions.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
+# Without its newer emitters XLA writes scatters as loops, and without the library YNN reductions: both can be inside.
+OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_experimental_ynn_fusion_type": ""}
+MOST_ELEMENTS = 4096  # of an array that is computed
+OF_LAYOUT = {"broadcast_in_dim", "dynamic_update_slice", "while", "scan", "cond", "jit", "pjit", "reshape"}
+REFUSED = {"sort", "cholesky", "triangular_solve", "eigh", "lu", "qr", "svd", "fft", "conv_general_dilated"}
+
+
+def in_one_piece(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, to be compiled in one piece."""
+
+    def marked(*args: Any) -> Any:
+        return set_xla_metadata(fn(*args), **MARK)
+
+    return marked
+
+
+def is_small(closed: ClosedJaxpr) -> bool:
+    """Whether all that is computed is small, and of a kind that can be compiled in one piece."""
+    equations = list(_equations(closed.jaxpr, set()))
+    sizes = [variable.aval.size for eqn in equations if eqn.primitive.name not in OF_LAYOUT for variable in eqn.outvars]
+    return max(sizes, default=0) <= MOST_ELEMENTS and not REFUSED & {eqn.primitive.name for eqn in equations}
+
+
+def _equations(jaxpr: Jaxpr, seen: set[int]) -> Iterator[Any]:
+    """Of a program and of all that it calls, each once."""
+    if id(jaxpr) in seen:
+        return
+    seen.add(id(jaxpr))
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(inner):
+                yield from _equations(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner, seen)
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return isinstance(value, (Jaxpr, ClosedJaxpr))
