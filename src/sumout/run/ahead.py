@@ -46,9 +46,9 @@ class Ahead:
     ):
         self._fn = jax.jit(fn, compiler_options=compiler_options)
         self._whole = jax.jit(in_one_piece(self._fn), compiler_options=OPTIONS) if is_loop else None
-        self._compiled: dict[Any, Future[jax.stages.Compiled]] = {}
+        self._compiled: dict[Any, Future[Callable[..., Any]]] = {}
 
-    def prepare(self, *args: Any) -> "Future[jax.stages.Compiled]":
+    def prepare(self, *args: Any) -> "Future[Callable[..., Any]]":
         """Begin to compile for such arguments, which may be shapes and types only."""
         leaves, form = jax.tree.flatten(args)
         types = [(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)) for leaf in leaves]
@@ -76,13 +76,14 @@ def _compile(
     whole: jax.stages.Lowered | None,
     usual: Callable[[], jax.stages.Lowered],
     is_double: bool,
-    future: "Future[jax.stages.Compiled]",
+    future: "Future[Callable[..., Any]]",
 ) -> None:
     """In one piece, if it can be; as usual if not."""
     try:
         if whole is not None:
             with suppress(jax.errors.JaxRuntimeError):
-                return future.set_result(whole.compile())
+                compiled = whole.compile()
+                return future.set_result(lambda *args: compiled(*args)[0])
         with jax.enable_x64(is_double):  # a setting that belongs to a thread
             future.set_result(usual().compile())
     except BaseException as error:

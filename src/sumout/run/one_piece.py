@@ -19,24 +19,29 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
 # Without its newer emitters XLA writes scatters as loops, and without the library YNN reductions: both can be inside.
 OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_experimental_ynn_fusion_type": ""}
-MOST_ELEMENTS = 4096  # of an array that is computed
+MOST_ELEMENTS = 4096  # of an array that something is computed from or into
 OF_LAYOUT = {"broadcast_in_dim", "dynamic_update_slice", "while", "scan", "cond", "jit", "pjit", "reshape"}
 REFUSED = {"sort", "cholesky", "triangular_solve", "eigh", "lu", "qr", "svd", "fft", "conv_general_dilated"}
 
 
-def in_one_piece(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, to be compiled in one piece."""
+def in_one_piece(fn: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+    """The function, to be compiled in one piece; it also returns its arguments.
 
-    def marked(*args: Any) -> Any:
-        return set_xla_metadata(fn(*args), **MARK)
+    They come back because XLA stops the process at an argument that such a call does not use.
+    """
 
-    return marked
+    @jax.jit
+    def both(*args: Any) -> tuple[Any, Any]:
+        return fn(*args), jax.lax.optimization_barrier(args)  # JAX would leave out what merely passes through
+
+    return lambda *args: set_xla_metadata(both(*args), **MARK)
 
 
 def is_small(closed: ClosedJaxpr) -> bool:
     """Whether all that is computed is small, and of a kind that can be compiled in one piece."""
     equations = list(_equations(closed.jaxpr, set()))
-    sizes = [variable.aval.size for eqn in equations if eqn.primitive.name not in OF_LAYOUT for variable in eqn.outvars]
+    computing = [eqn for eqn in equations if eqn.primitive.name not in OF_LAYOUT]
+    sizes = [variable.aval.size for eqn in computing for variable in [*eqn.invars, *eqn.outvars]]
     return max(sizes, default=0) <= MOST_ELEMENTS and not REFUSED & {eqn.primitive.name for eqn in equations}
 
 
