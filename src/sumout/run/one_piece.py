@@ -4,9 +4,8 @@ On CPUs XLA makes a kernel of every few operations. Each takes some 20 ms to com
 loops around them is interpreted, at about a microsecond a kernel: on small programs more than the arithmetic takes. A
 call that is marked as small becomes one function of machine code instead, loops and branches included.
 
-XLA marks loops by itself if they touch less than a kilobyte. What it cannot compile that way (sorting, what LAPACK does)
-it refuses, and then the loop is compiled as usual. Arrays that are not small are better off with XLA's kernels, which
-use wider instructions.
+XLA marks loops by itself if they touch less than a kilobyte. What it cannot compile that way (sorting, what LAPACK
+does) it refuses, and then the loop is compiled as usual. Products and sums of larger arrays are better off in kernels.
 """
 
 from collections.abc import Callable, Iterator
