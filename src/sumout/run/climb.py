@@ -76,16 +76,16 @@ class Climbs:
         step, mean, square, path = self.prepare().result(), np.zeros_like(x), np.zeros_like(x), []
         for i, rate in enumerate(rates):
             log_density, gradient, z = step(keys[i], x, z, data)
-            path.append(Point(x, np.asarray(log_density), np.asarray(gradient)))
-            uphill = np.where(_is_sound(path[-1])[:, None], path[-1].gradient, 0.0).astype(x.dtype)
+            path.append((x, np.asarray(log_density), np.asarray(gradient)))
+            uphill = np.where(_is_sound(*path[-1][1:])[:, None], path[-1][2], 0.0).astype(x.dtype)
             with np.errstate(over="ignore", under="ignore"):
                 mean = MEAN_MEMORY * mean + (1 - MEAN_MEMORY) * uphill
                 square = SQUARE_MEMORY * square + (1 - SQUARE_MEMORY) * uphill**2
                 speed = np.sqrt(square / (1 - SQUARE_MEMORY ** (i + 1))) + LEAST_SPEED
                 x = (x + rate * mean / (1 - MEAN_MEMORY ** (i + 1)) / speed).astype(x.dtype)
-        points = jax.tree.map(lambda *steps: np.stack(steps), *path)
-        sound = np.where(_is_sound(points), points.log_density, -np.inf)
-        return Paths(points, jax.tree.map(np.asarray, z), np.maximum.accumulate(sound))
+        points: Any = [np.stack(steps) for steps in zip(*path, strict=True)]
+        sound = np.where(_is_sound(*points[1:]), points[1], -np.inf)
+        return Paths(Point(*points), jax.tree.map(np.asarray, z), np.maximum.accumulate(sound))
 
     def settle(self, key: Key, x: np.ndarray, z: Any, data: Data) -> Any:
         """Z of one try after some sweeps at x."""
@@ -106,5 +106,5 @@ def _rates(settling: int, program: Program) -> np.ndarray:
     return CLIMBING_RATE * np.concatenate([np.zeros(settling), first, rest])
 
 
-def _is_sound(point: Point) -> np.ndarray:
-    return np.isfinite(point.log_density) & np.isfinite(point.gradient).all(axis=-1)
+def _is_sound(log_density: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    return np.isfinite(log_density) & np.isfinite(gradient).all(axis=-1)

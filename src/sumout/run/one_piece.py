@@ -23,8 +23,8 @@ OF_LAYOUT = {"broadcast_in_dim", "dynamic_update_slice", "while", "scan", "cond"
 REFUSED = {"sort", "cholesky", "triangular_solve", "eigh", "lu", "qr", "svd", "fft", "conv_general_dilated"}
 
 
-def in_one_piece(fn: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
-    """The function, to be compiled in one piece; it also returns its arguments.
+def in_one_piece(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, to be compiled in one piece; it returns its arguments, too, in a second place.
 
     They come back because XLA stops the process at an argument that such a call does not use.
     """

@@ -77,4 +77,5 @@ def guard_reading(plan: Plan, key: Key, x: jax.Array, z: Nuisance) -> None:
     chosen = {name: rng.uniform(size=(GUARD_FLIPS, *program.z[name].support.shape)) < 0.5 for name in z}
     spread = {name: c.reshape(c.shape + (1,) * (1 + np.ndim(z[name]) - c.ndim)) for name, c in chosen.items()}
     others = guess_z(rng, program, GUARD_FLIPS)
-    guard(plan.structure, x, z, {name: np.where(spread[name], others[name], z[name]) for name in z})
+    flips: Any = {name: np.where(spread[name], others[name], z[name]) for name in z}
+    guard(plan.structure, x, z, flips)
