@@ -5,8 +5,6 @@ given time to settle. Only one step is compiled, z moved and the gradient; what 
 compiled climb would take as long to compile as the loop of a kernel.
 """
 
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +16,7 @@ from sumout.gradient import Target
 from sumout.guesses import guess_x, guess_z
 from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
-from sumout.randomness import Key, fold_in, split
+from sumout.randomness import Key, fold_in, generator, split
 from sumout.run.ahead import Ahead, briefly, has_few_sites
 
 SETTLING_SWEEPS = 10
@@ -59,21 +57,22 @@ class Climbs:
 
         self._step = Ahead(step, briefly(program))
 
-    def prepare(self) -> "Future[Callable[..., Any]]":
+    def prepare(self) -> None:
         """Begin to compile."""
         x, z, data = self.program.abstract_arguments()
         each = jax.ShapeDtypeStruct((2,), np.uint32), x, z
         tries = jax.tree.map(lambda a: jax.ShapeDtypeStruct((self.tries, *a.shape), a.dtype), each)
-        return self._step.prepare(*tries, data)
+        self._step.prepare(*tries, data)
 
     def climb(self, key: Key, data: Data) -> Paths:
         """From random points up."""
         key_guess, key_steps = split(key)
-        rng = np.random.default_rng(key_guess)
+        rng = generator(key_guess)
         x, z = guess_x(rng, self.program, self.tries), guess_z(rng, self.program, self.tries)
         rates = _rates(0 if self.target.is_still else SETTLING_SWEEPS, self.program)
-        keys = fold_in(key_steps, np.arange(len(rates) * self.tries)).reshape(len(rates), self.tries, 2)
-        step, mean, square, path = self.prepare().result(), np.zeros_like(x), np.zeros_like(x), []
+        keys = fold_in(key_steps, np.arange(len(rates) * self.tries).reshape(len(rates), self.tries))
+        step = self._step.prepare(keys[0], x, z, data).result()
+        mean, square, path = np.zeros_like(x), np.zeros_like(x), []
         for i, rate in enumerate(rates):
             log_density, gradient, z = step(keys[i], x, z, data)
             path.append((x, np.asarray(log_density), np.asarray(gradient)))
@@ -91,10 +90,9 @@ class Climbs:
         """Z of one try after some sweeps at x."""
         if self.target.is_still:
             return z
-        step = self.prepare().result()
         x, z = jax.tree.map(lambda a: np.repeat(a[None], self.tries, axis=0), (x, z))
         for i in range(SETTLING_SWEEPS):
-            z = step(split(fold_in(key, i), self.tries), x, z, data)[2]
+            z = self._step(split(fold_in(key, i), self.tries), x, z, data)[2]
         return jax.tree.map(lambda a: np.asarray(a[0]), z)
 
 

@@ -41,7 +41,10 @@ def is_small(closed: ClosedJaxpr) -> bool:
     equations = list(_equations(closed.jaxpr, set()))
     computing = [eqn for eqn in equations if eqn.primitive.name not in OF_LAYOUT]
     sizes = [variable.aval.size for eqn in computing for variable in [*eqn.invars, *eqn.outvars]]
-    return max(sizes, default=0) <= MOST_ELEMENTS and not REFUSED & {eqn.primitive.name for eqn in equations}
+    # JAX's own keys may not be used and returned as well.
+    has_keys = any(jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.prng_key) for v in closed.jaxpr.invars)
+    is_refused = has_keys or not REFUSED.isdisjoint(eqn.primitive.name for eqn in equations)
+    return max(sizes, default=0) <= MOST_ELEMENTS and not is_refused
 
 
 def _equations(jaxpr: Jaxpr, seen: set[int]) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from sumout.kernels.names import find_kernel
 from sumout.likelihood import build_likelihood
 from sumout.plan import Plan, plan_for
 from sumout.program import Nuisance, Program
-from sumout.randomness import Key
+from sumout.randomness import Key, generator
 from sumout.reading.structure import guard
 from sumout.run.loop import Loop, capacity_for
 from sumout.run.result import EachDraw, Naming
@@ -73,7 +73,7 @@ def guard_reading(plan: Plan, key: Key, x: jax.Array, z: Nuisance) -> None:
     if not program.z:
         return
 
-    rng = np.random.default_rng(key)
+    rng = generator(key)
     chosen = {name: rng.uniform(size=(GUARD_FLIPS, *program.z[name].support.shape)) < 0.5 for name in z}
     spread = {name: c.reshape(c.shape + (1,) * (1 + np.ndim(z[name]) - c.ndim)) for name, c in chosen.items()}
     others = guess_z(rng, program, GUARD_FLIPS)
