@@ -1,7 +1,9 @@
 """sumout: leave the discrete variables in; sumout sums them out."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from sumout.ascent.maximum import Maximum
-from sumout.diagnose.summary import summary
 from sumout.doctor.check import check
 from sumout.explain import explain
 from sumout.frontends.density import density
@@ -17,11 +19,24 @@ from sumout.kernels.sgnht import SGNHT
 from sumout.kernels.split_sghmc import SplitSGHMC
 from sumout.marginals import marginals
 from sumout.maximize import maximize
-from sumout.pages.report import report
 from sumout.reading.structure import Structure, read
 from sumout.run.load import load
 from sumout.run.sample import sample
 from sumout.supports import count, finite, implicit
+
+if TYPE_CHECKING:
+    from sumout.diagnose.summary import summary
+    from sumout.pages.report import report
+
+# What is not needed to sample is imported when it is first asked for.
+_LATER = {"report": "sumout.pages.report", "summary": "sumout.diagnose.summary"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'sumout' has no attribute '{name}'")
+    return globals().setdefault(name, getattr(import_module(_LATER[name]), name))
+
 
 __all__ = [
     "GHMC",

@@ -4,18 +4,32 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from sumout.program import Data, DiscreteSite, Nuisance, Program
-from sumout.randomness import split, uniform
+from sumout.randomness import new_key, split, uniform
 from sumout.supports import Count, Finite, Implicit
 
 HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, as in Stan and NumPyro
 
 
-def draw_x(key: Array, program: Program) -> Array:
-    """A rough start for x."""
-    return HALF_WIDTH * (2 * uniform(key, (program.num_x,)) - 1)
+def guess_x(rng: np.random.Generator, program: Program, count: int) -> np.ndarray:
+    """So many rough starts for x. By NumPy, as compiling JAX's generator takes a second."""
+    return rng.uniform(-HALF_WIDTH, HALF_WIDTH, (count, program.num_x)).astype(jnp.result_type(float))
+
+
+def guess_z(rng: np.random.Generator, program: Program, count: int) -> dict[str, np.ndarray]:
+    """So many rough starts for z: any values of its support."""
+    return {name: _guess_site(rng, site, program.data, count) for name, site in program.z.items()}
+
+
+def _guess_site(rng: np.random.Generator, site: DiscreteSite, data: Data, count: int) -> np.ndarray:
+    if isinstance(site.support, Implicit):
+        sample = jax.jit(jax.vmap(site.support.sample, in_axes=(0, None)))
+        keys = split(new_key(int(rng.integers(2**63))), count * site.num_elements)
+        return np.asarray(sample(keys, data)).reshape(count, *site.shape).astype(site.dtype)
+    return np.stack([value_at(site, rng.uniform(size=site.num_elements), np) for _ in range(count)])
 
 
 def draw_z(key: Array, program: Program, data: Data) -> Nuisance:

@@ -7,7 +7,6 @@ This is not the x of the most probable pair (x, z): what a single z gives to x, 
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -25,11 +24,11 @@ from sumout.errors import ModelError, OptionError, StartError
 from sumout.gradient import Target, make_target
 from sumout.plan import plan_for
 from sumout.program import Nuisance, Program
-from sumout.randomness import Key, fold_in, new_key, split
+from sumout.randomness import Key, new_key, split
 from sumout.run.ahead import briefly
+from sumout.run.climb import Climbs
 from sumout.run.progress import bar
 from sumout.run.setup import guard_reading
-from sumout.run.start import climb
 
 
 def maximize(
@@ -130,15 +129,11 @@ def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, se
 
 def _start(program: Program, target: Target, key: Key, number: int) -> tuple[Array, Nuisance]:
     """The highest point of every climb that found one of finite density."""
-
-    @partial(jax.jit, compiler_options=briefly(program))
-    def run(keys: Array, data: Any) -> tuple[Array, Nuisance, Array]:
-        paths, z, highest = jax.vmap(lambda key: climb(program, target, key, data))(keys)
-        where = jnp.argmax(highest >= highest[:, -1:], axis=1)
-        return paths.x[jnp.arange(number), where], z, jnp.isfinite(highest[:, -1])
-
-    x, z, is_sound = run(fold_in(key, np.arange(number)), program.data)
+    data = jax.tree.map(jnp.asarray, program.data)
+    paths = Climbs(program, target, number).climb(key, data)
+    where = np.argmax(paths.highest >= paths.highest[-1], axis=0)
+    x, z, is_sound = paths.points.x[where, np.arange(number)], paths.z, np.isfinite(paths.highest[-1])
     kept = np.flatnonzero(is_sound)
     if not len(kept):
         raise StartError(describe_failure(program, target.log_density, x, z, f"{number} starts"))
-    return x[kept], jax.tree.map(lambda a: a[kept], z)
+    return jax.tree.map(lambda a: jnp.asarray(a[kept]), (x, z))

@@ -67,6 +67,11 @@ def normal(key: Key, shape: tuple[int, ...], dtype: Any = None) -> Array:
     return np.sqrt(2).astype(numbers.dtype) * jax.lax.erf_inv(jnp.maximum(2 * numbers - 1, lowest))
 
 
+def generator(key: Key) -> np.random.Generator:
+    """NumPy's generator, seeded by a key."""
+    return np.random.default_rng(np.asarray(words_of(key)))
+
+
 def as_jax_key(key: Key) -> Array:
     """The same key as one of JAX's own, for code that takes no other."""
     return jnp.asarray(key) if _is_jax_key(key) else jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32")

@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sumout.guesses import HALF_WIDTH, draw_z, value_at
+from sumout.guesses import draw_z, guess_x, guess_z
 from sumout.plan import Plan
 from sumout.program import Nuisance
 from sumout.randomness import fold_in, new_key, split
 from sumout.reading.structure import QUICK_COMPILE
-from sumout.supports import Implicit
 
 NUM_POINTS = 16
 ROUNDS = 10  # of so many points, where the first has no point of positive density
@@ -144,20 +143,10 @@ class Examination:
         return {name: np.asarray(value) for name, value in settled.items()}
 
     def draw(self, number: int, tries: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Points, and for each of them as many tries of z. By NumPy, as compiling JAX's generator takes a second."""
+        """Points, and for each of them as many tries of z."""
         rng = np.random.default_rng(number)
-        x = rng.uniform(-HALF_WIDTH, HALF_WIDTH, (NUM_POINTS, self.program.num_x)).astype(jnp.result_type(float))
-        z = {}
-        for name, site in self.program.z.items():
-            if isinstance(site.support, Implicit):
-                sample = quickly(jax.vmap(site.support.sample, in_axes=(0, None)))
-                keys = split(fold_in(new_key(1), number), NUM_POINTS * tries * site.num_elements)
-                drawn = np.asarray(sample(keys, self.program.data))
-            else:
-                each = [value_at(site, rng.uniform(size=site.num_elements), np) for _ in range(NUM_POINTS * tries)]
-                drawn = np.stack(each)
-            z[name] = drawn.reshape(NUM_POINTS, tries, *site.shape)
-        return x, z
+        x, z = guess_x(rng, self.program, NUM_POINTS), guess_z(rng, self.program, NUM_POINTS * tries)
+        return x, {name: value.reshape(NUM_POINTS, tries, *value.shape[1:]) for name, value in z.items()}
 
     @cached_property
     def _evaluate(self) -> Callable[..., tuple[Array, Array]]:

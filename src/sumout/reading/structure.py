@@ -254,18 +254,17 @@ def guard(structure: Structure, x: Array, z: Nuisance, others: Nuisance) -> None
     """
     program = structure.program
 
-    @partial(jax.jit, compiler_options=QUICK_COMPILE)
-    def evaluate(x, all_z, data):
-        def parts(z):
-            factors, rest = structure._evaluate(x, z, data)
-            flat = jnp.concatenate([jnp.zeros(0), *(f.full.ravel() for f in factors)])
-            size = jnp.abs(flat).sum() + jnp.abs(rest)
-            return flat, flat.sum() + rest, program.log_density(x, z, data), size
+    @partial(jax.jit, compiler_options=QUICK_COMPILE)  # of one z at a time, as it runs for a few only
+    def evaluate(x, z, data):
+        factors, rest = structure._evaluate(x, z, data)
+        flat = jnp.concatenate([jnp.zeros(0), *(f.full.ravel() for f in factors)])
+        size = jnp.abs(flat).sum() + jnp.abs(rest)
+        return flat, flat.sum() + rest, program.log_density(x, z, data), size
 
-        return jax.vmap(parts)(all_z)
-
-    together = {name: jnp.concatenate([z[name][None], others[name]]) for name in z}
-    factors, totals, wholes, sizes = (np.asarray(part) for part in evaluate(x, together, program.data))
+    count = len(next(iter(others.values())))
+    all_z = [z, *({name: other[i] for name, other in others.items()} for i in range(count))]
+    each = [evaluate(x, one, program.data) for one in all_z]
+    factors, totals, wholes, sizes = (np.stack(part) for part in zip(*each, strict=True))
     _check_sums(totals, wholes, sizes)
     base, moved = factors[0], factors[1:]
     for i, alternative in enumerate(moved):

@@ -7,6 +7,8 @@ What is compiled can be called from any thread.
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -15,6 +17,7 @@ import jax.numpy as jnp
 
 from sumout.program import Program
 from sumout.reading.structure import QUICK_COMPILE
+from sumout.run.one_piece import OPTIONS, in_one_piece, is_small
 
 FEW_SITES = 200
 
@@ -30,21 +33,34 @@ def briefly(program: Program) -> dict[str, Any] | None:
 
 
 class Ahead:
-    """A function, compiled once for all arguments of the same shapes and types."""
+    """A function, compiled once for all arguments of the same shapes and types.
 
-    def __init__(self, fn: Callable[..., Any], compiler_options: dict[str, Any] | None = None):
+    Args:
+        fn: the function.
+        compiler_options: for the compiler.
+        is_loop: whether it does little many times over, so that it should be compiled in one piece if it is small.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], compiler_options: dict[str, Any] | None = None, *, is_loop: bool = False
+    ):
         self._fn = jax.jit(fn, compiler_options=compiler_options)
-        self._compiled: dict[Any, Future[jax.stages.Compiled]] = {}
+        self._whole = jax.jit(in_one_piece(self._fn), compiler_options=OPTIONS) if is_loop else None
+        self._compiled: dict[Any, Future[Callable[..., Any]]] = {}
 
-    def prepare(self, *args: Any) -> "Future[jax.stages.Compiled]":
+    def prepare(self, *args: Any) -> "Future[Callable[..., Any]]":
         """Begin to compile for such arguments, which may be shapes and types only."""
         leaves, form = jax.tree.flatten(args)
         types = [(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)) for leaf in leaves]
         signature = form, tuple(types), jnp.result_type(float)
         if signature not in self._compiled:
-            lowered, future = self._fn.lower(*args), Future()
-            self._compiled[signature] = future
-            Thread(target=_compile, args=(lowered, future)).start()
+            traced, whole = self._fn.trace(*args), None
+            if self._whole is not None and is_small(traced.jaxpr):
+                whole = self._whole.lower(*args)
+            usual = traced.lower if whole else partial(lambda lowered: lowered, traced.lower())
+            future = self._compiled[signature] = Future()
+            is_double = jnp.result_type(float) == jnp.float64
+            Thread(target=_compile, args=(whole, usual, is_double, future)).start()
         return self._compiled[signature]
 
     def shapes(self, *args: Any) -> Any:
@@ -56,8 +72,19 @@ class Ahead:
         return self.prepare(*args).result()(*args)
 
 
-def _compile(lowered: jax.stages.Lowered, future: "Future[jax.stages.Compiled]") -> None:
+def _compile(
+    whole: jax.stages.Lowered | None,
+    usual: Callable[[], jax.stages.Lowered],
+    is_double: bool,
+    future: "Future[Callable[..., Any]]",
+) -> None:
+    """In one piece, if it can be; as usual if not."""
     try:
-        future.set_result(lowered.compile())
+        if whole is not None:
+            with suppress(jax.errors.JaxRuntimeError):
+                compiled = whole.compile()
+                return future.set_result(lambda *args: compiled(*args)[0])
+        with jax.enable_x64(is_double):  # a setting that belongs to a thread
+            future.set_result(usual().compile())
     except BaseException as error:
         future.set_exception(error)

@@ -105,7 +105,7 @@ class Loop:
     def __init__(self, kernel: Kernel, capacity: int):
         self.kernel, self.capacity = kernel, capacity
         self._begin = Ahead(jax.vmap(lambda key, *start: kernel.init(fold_in(key, BEGINNING), *start)))
-        self._advance = Ahead(_advance(kernel, capacity))
+        self._advance = Ahead(_advance(kernel, capacity), is_loop=True)
 
     def start(self, key: Key, points: Point, z: Nuisance, steps: int | None = None) -> Place:
         """Where a run of all chains begins.

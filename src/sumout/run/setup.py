@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from sumout.gradient import make_target
-from sumout.guesses import draw_z
+from sumout.guesses import guess_z
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.names import find_kernel
 from sumout.likelihood import build_likelihood
 from sumout.nuisance.quadratic import QuadraticGibbs, guard_quadratic
 from sumout.plan import Plan, plan_for
 from sumout.program import Nuisance, Program
-from sumout.randomness import Key, split, uniform
-from sumout.reading.structure import QUICK_COMPILE, guard
+from sumout.randomness import Key, generator
+from sumout.reading.structure import guard
 from sumout.run.loop import Loop, capacity_for
 from sumout.run.result import EachDraw, Naming
 from sumout.run.start import Starts
@@ -49,7 +49,7 @@ class Setup:
     def prepare(self, chains: int, naming: Naming) -> None:
         """Begin to compile what a run of so many chains needs, in the background; what takes longest first."""
         self.loop.prepare(self.program, chains)
-        self.starts.prepare(chains)
+        self.starts.prepare()
         naming.prepare()
 
     def guard(self, key: Key, x: jax.Array, z: Nuisance) -> None:
@@ -74,15 +74,11 @@ def guard_reading(plan: Plan, key: Key, x: jax.Array, z: Nuisance) -> None:
     if not program.z:
         return
 
-    def flip(key: jax.Array) -> dict[str, jax.Array]:
-        key_z, key_which = split(key)
-        other = draw_z(key_z, program, program.data)
-        keys = split(key_which, len(z))
-        chosen = {name: uniform(k, program.z[name].support.shape) < 0.5 for k, name in zip(keys, z, strict=True)}
-        spread = {name: c.reshape(c.shape + (1,) * (z[name].ndim - c.ndim)) for name, c in chosen.items()}
-        return {name: jnp.where(spread[name], other[name], z[name]) for name in z}
-
-    flips = jax.jit(jax.vmap(flip), compiler_options=QUICK_COMPILE)(split(key, GUARD_FLIPS))
+    rng = generator(key)
+    chosen = {name: rng.uniform(size=(GUARD_FLIPS, *program.z[name].support.shape)) < 0.5 for name in z}
+    spread = {name: c.reshape(c.shape + (1,) * (1 + np.ndim(z[name]) - c.ndim)) for name, c in chosen.items()}
+    others = guess_z(rng, program, GUARD_FLIPS)
+    flips: Any = {name: np.where(spread[name], others[name], z[name]) for name in z}
     guard(plan.structure, x, z, flips)
     for move in plan.moves:
         if isinstance(move, QuadraticGibbs):

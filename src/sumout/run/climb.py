@@ -1,0 +1,108 @@
+"""Short ascents from random points, several at once.
+
+Adam on log p(x, y) or, where z is drawn, on log p(x, z, y) with z moved before every gradient. Before x sets out, z is
+given time to settle. Only one step is compiled, z moved and the gradient; what little remains is NumPy's work, as a
+compiled climb would take as long to compile as the loop of a kernel.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from sumout.gradient import Target
+from sumout.guesses import guess_x, guess_z
+from sumout.kernels.leapfrog import Point
+from sumout.program import Data, Nuisance, Program
+from sumout.randomness import Key, fold_in, generator, split
+from sumout.run.ahead import Ahead, briefly, has_few_sites
+
+SETTLING_SWEEPS = 10
+FEW_STEPS, MANY_STEPS = 200, 1000  # of a climb; where there is much data, hills are narrow and valleys long
+# Half-way, less before and after; Adam moves each coordinate by about as much in a step. Slow at first: large steps
+# would empty one component of a mixture before it has found its place.
+CLIMBING_RATE, FIRST_STEPS = 0.5, 100
+MEAN_MEMORY, SQUARE_MEMORY, LEAST_SPEED = 0.9, 0.999, 1e-8  # β₁, β₂ and ε of Adam
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The ways of some climbs.
+
+    Attributes:
+        points: on the way, with axes (step, try).
+        z: the last, with a leading axis of tries.
+        highest: the highest sound log density until each step, −∞ before there is one; `(step, try)`.
+    """
+
+    points: Point
+    z: Any
+    highest: np.ndarray
+
+
+class Climbs:
+    """Climbs of so many tries at once, compiled once for a program and its target."""
+
+    def __init__(self, program: Program, target: Target, tries: int):
+        self.program, self.target, self.tries = program, target, tries
+
+        def step(keys: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Array, Nuisance]:
+            def one(key: Array, x: Array, z: Nuisance) -> tuple[Array, Array, Nuisance]:
+                z = target.move(key, x, z, data)
+                return *target.value_and_gradient(x, z, data), z
+
+            return jax.vmap(one)(keys, x, z)
+
+        self._step = Ahead(step, briefly(program))
+
+    def prepare(self) -> None:
+        """Begin to compile."""
+        x, z, data = self.program.abstract_arguments()
+        each = jax.ShapeDtypeStruct((2,), np.uint32), x, z
+        tries = jax.tree.map(lambda a: jax.ShapeDtypeStruct((self.tries, *a.shape), a.dtype), each)
+        self._step.prepare(*tries, data)
+
+    def climb(self, key: Key, data: Data) -> Paths:
+        """From random points up."""
+        key_guess, key_steps = split(key)
+        rng = generator(key_guess)
+        x, z = guess_x(rng, self.program, self.tries), guess_z(rng, self.program, self.tries)
+        rates = _rates(0 if self.target.is_still else SETTLING_SWEEPS, self.program)
+        keys = fold_in(key_steps, np.arange(len(rates) * self.tries).reshape(len(rates), self.tries))
+        step = self._step.prepare(keys[0], x, z, data).result()
+        mean, square, path = np.zeros_like(x), np.zeros_like(x), []
+        for i, rate in enumerate(rates):
+            log_density, gradient, z = step(keys[i], x, z, data)
+            path.append((x, np.asarray(log_density), np.asarray(gradient)))
+            uphill = np.where(_is_sound(*path[-1][1:])[:, None], path[-1][2], 0.0).astype(x.dtype)
+            with np.errstate(over="ignore", under="ignore"):
+                mean = MEAN_MEMORY * mean + (1 - MEAN_MEMORY) * uphill
+                square = SQUARE_MEMORY * square + (1 - SQUARE_MEMORY) * uphill**2
+                speed = np.sqrt(square / (1 - SQUARE_MEMORY ** (i + 1))) + LEAST_SPEED
+                x = (x + rate * mean / (1 - MEAN_MEMORY ** (i + 1)) / speed).astype(x.dtype)
+        points: Any = [np.stack(steps) for steps in zip(*path, strict=True)]
+        sound = np.where(_is_sound(*points[1:]), points[1], -np.inf)
+        return Paths(Point(*points), jax.tree.map(np.asarray, z), np.maximum.accumulate(sound))
+
+    def settle(self, key: Key, x: np.ndarray, z: Any, data: Data) -> Any:
+        """Z of one try after some sweeps at x."""
+        if self.target.is_still:
+            return z
+        x, z = jax.tree.map(lambda a: np.repeat(a[None], self.tries, axis=0), (x, z))
+        for i in range(SETTLING_SWEEPS):
+            z = self._step(split(fold_in(key, i), self.tries), x, z, data)[2]
+        return jax.tree.map(lambda a: np.asarray(a[0]), z)
+
+
+def _rates(settling: int, program: Program) -> np.ndarray:
+    """Of each step: none while z settles, then up in a line, then down in half a wave."""
+    num = FEW_STEPS if has_few_sites(program) else MANY_STEPS
+    first = np.arange(FIRST_STEPS) / FIRST_STEPS
+    rest = 0.5 * (1 + np.cos(np.pi * np.arange(num - FIRST_STEPS) / (num - FIRST_STEPS)))
+    return CLIMBING_RATE * np.concatenate([np.zeros(settling), first, rest])
+
+
+def _is_sound(log_density: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    return np.isfinite(log_density) & np.isfinite(gradient).all(axis=-1)

@@ -1,0 +1,63 @@
+"""Small loops compiled in one piece.
+
+On CPUs XLA makes a kernel of every few operations. Each takes some 20 ms to compile however small it is, and whatever
+loops around them is interpreted, at about a microsecond a kernel: on small programs more than the arithmetic takes. A
+call that is marked as small becomes one function of machine code instead, loops and branches included.
+
+XLA marks loops by itself if they touch less than a kilobyte. What it cannot compile that way (sorting, what LAPACK
+does) it refuses, and then the loop is compiled as usual. Products and sums of larger arrays are better off in kernels.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
+# Without its newer emitters XLA writes scatters as loops, and without the library YNN reductions: both can be inside.
+OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_experimental_ynn_fusion_type": ""}
+MOST_ELEMENTS = 4096  # of an array that something is computed from or into
+OF_LAYOUT = {"broadcast_in_dim", "dynamic_update_slice", "while", "scan", "cond", "jit", "pjit", "reshape"}
+REFUSED = {"sort", "cholesky", "triangular_solve", "eigh", "lu", "qr", "svd", "fft", "conv_general_dilated"}
+
+
+def in_one_piece(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, to be compiled in one piece; it returns its arguments, too, in a second place.
+
+    They come back because XLA stops the process at an argument that such a call does not use.
+    """
+
+    @jax.jit
+    def both(*args: Any) -> tuple[Any, Any]:
+        return fn(*args), jax.lax.optimization_barrier(args)  # JAX would leave out what merely passes through
+
+    return lambda *args: set_xla_metadata(both(*args), **MARK)
+
+
+def is_small(closed: ClosedJaxpr) -> bool:
+    """Whether all that is computed is small, and of a kind that can be compiled in one piece."""
+    equations = list(_equations(closed.jaxpr, set()))
+    computing = [eqn for eqn in equations if eqn.primitive.name not in OF_LAYOUT]
+    sizes = [variable.aval.size for eqn in computing for variable in [*eqn.invars, *eqn.outvars]]
+    # JAX's own keys may not be used and returned as well.
+    has_keys = any(jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.prng_key) for v in closed.jaxpr.invars)
+    is_refused = has_keys or not REFUSED.isdisjoint(eqn.primitive.name for eqn in equations)
+    return max(sizes, default=0) <= MOST_ELEMENTS and not is_refused
+
+
+def _equations(jaxpr: Jaxpr, seen: set[int]) -> Iterator[Any]:
+    """Of a program and of all that it calls, each once."""
+    if id(jaxpr) in seen:
+        return
+    seen.add(id(jaxpr))
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(inner):
+                yield from _equations(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner, seen)
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return isinstance(value, (Jaxpr, ClosedJaxpr))

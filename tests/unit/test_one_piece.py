@@ -1,0 +1,49 @@
+"""Loops in one piece: the same numbers, whatever is in them, and as usual where that cannot be."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sumout.run.ahead import Ahead
+from sumout.run.one_piece import MARK, MOST_ELEMENTS, is_small
+
+
+def looped(step, num=5):
+    return lambda x, unused, data: jax.lax.fori_loop(0, num, lambda i, x: step(i, x, data), x)
+
+
+STEPS = {
+    "sums": lambda i, x, data: jnp.tanh(x + data["a"].sum(axis=0)),
+    "products": lambda i, x, data: jnp.tanh(data["a"] @ x),
+    "scatters": lambda i, x, data: x.at[jnp.arange(4) % 3].add(x[0]),
+    "branches": lambda i, x, data: jax.lax.cond(x[0] > i, jnp.zeros_like, jnp.cos, x),
+    "constants": lambda i, x, data: x + jnp.asarray(np.linspace(0, 1, 5000))[i * 1000],
+    "random": lambda i, x, data: x + jax.random.poisson(jax.random.fold_in(jax.random.key(0), i), 3.0, (4,)),
+    "sorts": lambda i, x, data: jnp.sort(jnp.cos(x + i)),
+    "lapack": lambda i, x, data: jnp.linalg.cholesky(data["a"] @ data["a"].T + 9 * jnp.eye(4)) @ x,
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_numbers_are_the_same(name):
+    x, data = jnp.arange(4.0), {"a": jnp.asarray(np.random.default_rng(0).normal(size=(4, 4))), "b": jnp.zeros((0, 2))}
+    run = looped(STEPS[name])
+    found = Ahead(run, is_loop=True)(x, jnp.ones(()), data)  # an argument that nothing uses must not matter
+    np.testing.assert_allclose(found, run(x, 0.0, data), rtol=1e-10)
+
+
+def test_what_the_compiler_refuses_is_compiled_as_usual(monkeypatch):
+    monkeypatch.setattr("sumout.run.one_piece.REFUSED", set())
+    x = jnp.arange(4.0)
+    run = looped(STEPS["sorts"])
+    np.testing.assert_allclose(Ahead(run, is_loop=True)(x, x, {}), run(x, x, {}))
+
+
+@pytest.mark.parametrize(("size", "expected"), [(4, True), (MOST_ELEMENTS + 1, False)])
+def test_only_small_loops_are_marked(size, expected):
+    run = jax.jit(looped(lambda i, x, data: jnp.cos(x)))
+    assert is_small(run.trace(jnp.ones(size), 0.0, {}).jaxpr) == expected
+    large = jax.jit(looped(lambda i, x, data: data["a"] @ x))
+    assert is_small(large.trace(jnp.ones(4), 0.0, {"a": jnp.ones((4, 4))}).jaxpr)
+    assert "xla_cpu_small_call" in MARK
