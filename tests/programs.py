@@ -315,6 +315,19 @@ def shared_pairs(length=5):
     return sumout.density(density, x={"a": REAL, "b": REAL}, z=z, data=np.linspace(-1, 2, length - 2))
 
 
+def bare_end(length=5):
+    """A path of which all sites but the last, where sums over paths end, have one and the same factor of their own."""
+
+    def density(x, z, y):
+        del y
+        own, move = jax.nn.log_softmax(x["own"]), jax.nn.log_softmax(x["move"])
+        prior = -0.5 * ((x["own"] ** 2).sum() + (x["move"] ** 2).sum())
+        return own[z["s"][:-1]].sum() + move[z["s"][:-1], z["s"][1:]].sum() + prior
+
+    x = {"own": (constraints.real, (3,)), "move": (constraints.real, (3, 3))}
+    return sumout.density(density, x=x, z={"s": sumout.finite(3, length)}, data=None)
+
+
 ENUMERABLE = {
     make.__name__: make
     for make in (
@@ -338,5 +351,6 @@ ENUMERABLE = {
         mixed_values,
         switches,
         shared_pairs,
+        bare_end,
     )
 }

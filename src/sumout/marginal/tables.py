@@ -137,7 +137,7 @@ class _Filling:
         table = table.transpose(order) if is_uniform else table.transpose(num_axes, *order)
         sizes = [num_values if axis in piece.axes else 1 for axis in range(self.group.width + 1)]
         if is_uniform:
-            owners = self._one_for_all(piece.sums.owners.reshape(columns, levels))
+            owners = self._one_for_all(piece.sums.owners.reshape(columns, levels), with_roots=num_axes == 1)
             table = jnp.where(owners.reshape(columns, -1, *[1] * len(sizes)), table.reshape(sizes), 0.0)
         else:
             table = table.reshape(columns, levels, *sizes)
@@ -148,10 +148,10 @@ class _Filling:
         span = min(low, piece.levels[0]), max(high, piece.levels[1])
         self.joint[tuple(sorted(piece.axes))] = before + table, span
 
-    def _one_for_all(self, owners: np.ndarray) -> np.ndarray:
+    def _one_for_all(self, owners: np.ndarray, with_roots: bool) -> np.ndarray:
         """Cells that have the piece, `(columns, levels)`; or `(columns, 1)` if all of a column are alike."""
         matters: Any = (self.group.sites >= 0).T
-        matters[:, -1] = False  # roots have no separator
+        matters[:, -1] &= with_roots  # what lies along a separator does not count there
         some: Any = (owners & matters).any(axis=1)
         every: Any = (owners | ~matters).all(axis=1)
         return some[:, None] if (some == every)[matters.any(axis=1)].all() else owners
