@@ -328,6 +328,20 @@ def bare_end(length=5):
     return sumout.density(density, x=x, z={"s": sumout.finite(3, length)}, data=None)
 
 
+def one_way(steps=4):
+    """Two chains with two and three values that meet in every observation; one of them never goes back."""
+
+    def density(x, z, y):
+        a, b = z["a"], z["b"]
+        moves = jnp.log(jnp.array([[0.6, 0.3, 0.1], [0.0, 0.7, 0.3], [0.0, 0.0, 1.0]]))
+        stay = jnp.where(a[1:] == a[:-1], jax.nn.log_sigmoid(x["stay"]), jax.nn.log_sigmoid(-x["stay"]))
+        emission = dist.Normal(a + x["effect"] * b, 0.7).log_prob(y)
+        return moves[b[:-1], b[1:]].sum() + stay.sum() + emission.sum() - x["stay"] ** 2 - x["effect"] ** 2
+
+    z = {"a": sumout.finite(2, steps), "b": sumout.finite(3, steps)}
+    return sumout.density(density, x={"stay": REAL, "effect": REAL}, z=z, data=np.linspace(0, 2, steps))
+
+
 ENUMERABLE = {
     make.__name__: make
     for make in (
@@ -352,5 +366,6 @@ ENUMERABLE = {
         switches,
         shared_pairs,
         bare_end,
+        one_way,
     )
 }
