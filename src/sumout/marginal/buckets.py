@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import groupby
+from math import prod
 from typing import Any
 
 import jax
@@ -26,42 +27,15 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from sumout.marginal.logarithms import log_conditionals, log_sum_by, log_sum_exp, log_sum_last
+from sumout.marginal.products import LEAST_VALUES, last_message
 from sumout.nuisance.gibbs import invert
 from sumout.randomness import uniform
 
+MOST_SELECTED = 64  # entries of parts that are added up by a product
 MOST_UNROLLED = 8  # levels; compiled code grows with them
 
-MOST_WRITTEN_OUT = 4  # values that are added one by one
-
 Reduce = Callable[[Array], Array]
-
-
-@jax.custom_jvp
-def log_sum_exp(table: Float[Array, "*n K J"]) -> Float[Array, "*n J"]:
-    """log Σ_k exp over the second axis from the end; −∞ where all terms are, with derivative zero."""
-    return _log_sum_exp(table)[0]
-
-
-@log_sum_exp.defjvp
-def _log_sum_exp_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    total, weights = _log_sum_exp(primals[0])
-    return total, (weights * tangents[0]).sum(axis=-2)
-
-
-def _log_sum_exp(table: Array) -> tuple[Array, Array]:
-    highest = _fold(jnp.maximum, jnp.max, table)
-    highest = lax.stop_gradient(jnp.where(jnp.isfinite(highest), highest, 0.0))
-    terms = jnp.exp(table - highest)
-    total = _fold(jnp.add, jnp.sum, terms)
-    weights = terms / jnp.where(total == 0, 1.0, total)
-    return (jnp.log(total) + highest).squeeze(-2), weights
-
-
-def _fold(two: Callable[..., Array], many: Callable[..., Array], table: Array) -> Array:
-    """Reduce the second axis from the end to size 1; few values one by one, which XLA fuses with what is around."""
-    if table.shape[-2] > MOST_WRITTEN_OUT:
-        return many(table, axis=-2, keepdims=True)
-    return reduce(two, [table[..., k : k + 1, :] for k in range(table.shape[-2])])
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=["levels"])
@@ -146,7 +120,8 @@ class Buckets:
 
     def log_total(self, tables: Tables) -> Float[Array, ""]:
         """The logarithm of the sum over all joint values, summed over the trees."""
-        return self.up(tables, log_sum_exp)[1]
+        single = self._single(tables)
+        return self._go_across(tables, single, self._pass_straight(tables, single), log_sum_exp)[1]
 
     def draw(self, key: Array, tables: Tables) -> Int[Array, "L C m"]:
         """For each site the number of a value: one joint draw from exp(table), trees independent of each other."""
@@ -157,7 +132,7 @@ class Buckets:
         """The log probability that `draw` returns these numbers."""
         filled = self.up(tables, log_sum_exp)[0]
         entries = self._choose(filled, lambda _, number: number, (numbers * self._powers).sum(axis=-1))
-        given = _log_conditionals(filled).reshape(*self.sites.shape[:2], -1)
+        given = log_conditionals(filled).reshape(*self.sites.shape[:2], -1)
         each = jnp.take_along_axis(given, entries[..., None], axis=-1)[..., 0]
         return jnp.where(self.is_idle, 0.0, each).sum()
 
@@ -168,11 +143,11 @@ class Buckets:
 
     def log_marginals(self, tables: Tables) -> Float[Array, "L C m K"]:
         """Log probabilities of the values of every site."""
-        given = _log_conditionals(self.up(tables, log_sum_exp)[0])
-        cells = _log_sum_last(given + self._log_separators(given)[:, :, None])
+        given = log_conditionals(self.up(tables, log_sum_exp)[0])
+        cells = log_sum_last(given + self._log_separators(given)[:, :, None])
         joint = cells.reshape(*self.sites.shape[:2], *(self.num_values,) * self.size)
         each = [jnp.moveaxis(joint, 2 + i, 2) for i in range(self.size)]
-        each = [_log_sum_last(one.reshape(*self.sites.shape[:2], self.num_values, -1)) for one in each]
+        each = [log_sum_last(one.reshape(*self.sites.shape[:2], self.num_values, -1)) for one in each]
         return jnp.stack(each, axis=2)
 
     @property
@@ -185,68 +160,77 @@ class Buckets:
 
     def up(self, tables: Tables, sum_out: Reduce) -> tuple[Float[Array, "L C K J"], Float[Array, ""]]:
         """B of all cells, and the sum of the roots' messages."""
+        single = self._single(tables)
+        message, straight = self._go_straight(tables, single, sum_out)
+        across, total = self._go_across(tables, single, message, sum_out)
+        return jnp.concatenate([*straight, *across]), total
+
+    def _single(self, tables: Tables) -> Float[Array, "L C K"]:
+        return tables.single if self.allowed is None else jnp.where(self.allowed, tables.single, -jnp.inf)
+
+    def _pass_straight(self, tables: Tables, single: Array) -> Float[Array, "C J"]:
+        """The sums over all straight levels, as messages of the last of them."""
+        straight, own = self.num_straight, single.shape[-1]
+        if straight and self.width == 1 and own >= LEAST_VALUES:
+            joint = self._joint(tables, 0, straight)
+            if len(joint) == 1:
+                return last_message(joint[0], single[:straight], jnp.asarray(self.is_idle[:straight]))
+        return self._go_straight(tables, single, log_sum_exp)[0]
+
+    def _go_straight(self, tables: Tables, single: Array, sum_out: Reduce) -> tuple[Float[Array, "C J"], list[Array]]:
+        """The messages of the last straight level, and B of all of them."""
+        straight, columns = self.num_straight, self.shape[1]
+        first = jnp.zeros((columns, self.shape[-1]), single.dtype)
+        if not straight:
+            return first, []
+        fill, levels = _filling(self._joint(tables, 0, straight), single[:straight])
+
+        def step(message: Array, level: tuple) -> tuple[Array, Array]:
+            tables, is_idle = level
+            message = jnp.where(is_idle[:, None], 0.0, sum_out(fill(self._spread(message), tables)))
+            return message, message
+
+        is_idle = jnp.asarray(self.is_idle[:straight])
+        _, messages = lax.scan(step, first, (levels, is_idle), unroll=_unroll(straight))
+        before = jnp.concatenate([first[None], messages[:-1]])
+        return messages[-1], [fill(self._spread(before), levels)]
+
+    def _go_across(
+        self, tables: Tables, single: Array, message: Array, sum_out: Reduce
+    ) -> tuple[list[Array], Float[Array, ""]]:
+        """From the messages of the last straight level on: B of all levels that follow, and the sum of the totals."""
         num_levels, columns, own, joint = self.shape
-        single = tables.single
-        if self.allowed is not None:
-            single = jnp.where(self.allowed, single, -jnp.inf)
         last, straight = num_levels - 1, self.num_straight
-        is_idle = jnp.asarray(self.is_idle)
-
-        message = jnp.zeros((columns, joint), single.dtype)
-        parts = []
-        if straight:
-            fill, levels = self._levels(tables, single, 0, straight)
-
-            def go_straight(message: Array, level: tuple) -> tuple[Array, Array]:
-                tables, is_idle = level
-                message = jnp.where(is_idle[:, None], 0.0, sum_out(fill(self._spread(message), tables)))
-                return message, message
-
-            _, messages = lax.scan(go_straight, message, (levels, is_idle[:straight]), unroll=_unroll(straight))
-            before = jnp.concatenate([message[None], messages[:-1]])
-            parts.append(fill(self._spread(before), levels))
-            message = messages[-1]
-        incoming = self._spread(message)
+        incoming, parts = self._spread(message), []
         if straight < last:
-            fill_across, levels = self._levels(tables, single, straight, last)
+            fill, levels = _filling(self._joint(tables, straight, last), single[straight:last])
 
-            def go_across(incoming: Array, level: tuple) -> tuple[Array, Array]:
+            def step(incoming: Array, level: tuple) -> tuple[Array, Array]:
                 tables, (parents, index) = level
-                filled = fill_across(incoming, tables)
+                filled = fill(incoming, tables)
                 message = sum_out(filled)
                 spread = self._spread(message) if index is None else jnp.take_along_axis(message, index, axis=1)
                 spread = spread.reshape(incoming.shape)
                 return jax.ops.segment_sum(spread, parents, num_segments=columns + 1)[:columns], filled
 
             crossing = (levels, self._links())
-            incoming, filled = lax.scan(go_across, incoming, crossing, unroll=_unroll(last - straight))
+            incoming, filled = lax.scan(step, incoming, crossing, unroll=_unroll(last - straight))
             parts.append(filled)
         roots = jnp.broadcast_to(incoming + single[last][..., None], (columns, own, joint))
-        total = jnp.where(is_idle[last], 0.0, sum_out(roots)[:, 0]).sum()
-        return jnp.concatenate([*parts, roots[None]]), total
+        total = jnp.where(self.is_idle[last], 0.0, sum_out(roots)[:, 0]).sum()
+        return [*parts, roots[None]], total
 
-    def _levels(self, tables: Tables, single: Array, low: int, high: int) -> tuple[Callable[..., Array], Any]:
-        """How to add up the tables of some levels and what comes in from below; and what there is for each level."""
+    def _joint(self, tables: Tables, low: int, high: int) -> Float[Array, "depth C K J"]:
+        """The parts of the tables of some levels that depend on separators, added up; one for all if that is enough."""
         _, columns, own, joint = self.shape
         needed = [part.table for part in tables.joint if part.levels[0] < high and low < part.levels[1]]
         needed = [table[low:high] if len(table) > 1 else table for table in needed]
-        needed = needed or [jnp.zeros((1, columns, *(1,) * self.num_axes), single.dtype)]
-        depth = max(len(table) for table in needed)
-        # Axes along which the same parts vary are one: of arrays with many axes XLA computes each index at length.
-        varies = [tuple(table.shape[2 + axis] > 1 for table in needed) for axis in range(self.num_axes)]
-        runs = [(which, self.num_values ** len(list(axes))) for which, axes in groupby(varies)]
-        flat = [
-            table.reshape(*table.shape[:2], *(size if which[i] else 1 for which, size in runs))
-            for i, table in enumerate(needed)
-        ]
-        whole = jnp.broadcast_to(reduce(jnp.add, flat), (depth, columns, *(size for _, size in runs)))
-        whole = whole.reshape(depth, columns, own, joint)
-
-        def fill(incoming: Array, level: tuple[Array, Array | None]) -> Array:
-            single, joint = level
-            return (incoming + single[..., None]) + (whole[0] if joint is None else joint)
-
-        return fill, (single[low:high], whole if depth > 1 else None)
+        needed = needed or [jnp.zeros((1, columns, *(1,) * self.num_axes), tables.single.dtype)]
+        if sum(prod(table.shape[2:]) for table in needed) <= min(MOST_SELECTED, own * joint // 2):
+            return _select(needed, (self.num_values,) * self.num_axes).reshape(-1, columns, own, joint)
+        whole = reduce(_add, needed)
+        whole = jnp.broadcast_to(whole, (*whole.shape[:2], *(self.num_values,) * self.num_axes))
+        return whole.reshape(-1, columns, own, joint)
 
     def _spread(self, message: Float[Array, "*n J"]) -> Float[Array, "*n K J"]:
         """A message as it is added to the parent's table, straight on; of size 1 where it does not vary."""
@@ -270,9 +254,9 @@ class Buckets:
             parents, index = (None, None) if link is None else link
             belief = belief if parents is None else belief[jnp.minimum(parents, columns - 1)]
             if index is None:
-                separators = _log_sum_last(belief.reshape(columns, joint, -1))
+                separators = log_sum_last(belief.reshape(columns, joint, -1))
             else:
-                separators = jax.vmap(partial(_log_sum_by, size=joint))(belief, index)
+                separators = jax.vmap(partial(log_sum_by, size=joint))(belief, index)
             return separators, separators
 
         no_separator = jnp.where(jnp.arange(joint) == 0, 0.0, -jnp.inf).astype(given.dtype)
@@ -318,23 +302,45 @@ class Buckets:
         return jnp.concatenate(parts)
 
 
-def _log_conditionals(filled: Float[Array, "L C K J"]) -> Float[Array, "L C K J"]:
-    """Log probabilities of the values of each cell given its separator's; −∞ where these are impossible."""
-    message = log_sum_exp(filled)
-    return filled - jnp.where(jnp.isfinite(message), message, 0.0)[..., None, :]
+def _select(parts: list[Array], sizes: tuple[int, ...]) -> Float[Array, "depth C entries"]:
+    """The sum of parts that are small beside it, by a product with a matrix of zeros and ones.
+
+    Arrays with many axes are slow to add up: XLA computes each index at length, and anew for each use of the sum.
+    """
+    rows = []
+    for part in parts:
+        place = np.arange(prod(part.shape[2:])).reshape(part.shape[2:])
+        rows.append(np.broadcast_to(place, sizes).ravel() == np.arange(place.size)[:, None])
+    matrix = np.concatenate(rows)
+    depth = max(len(part) for part in parts)
+    flat = [jnp.broadcast_to(part, (depth, *part.shape[1:])).reshape(depth, part.shape[1], -1) for part in parts]
+    terms = jnp.concatenate(flat, axis=-1)
+    is_impossible = terms == -jnp.inf  # zero times this would be no number
+    finite = jnp.where(is_impossible, 0.0, terms) @ matrix.astype(terms.dtype)
+    return jnp.where(is_impossible.astype(terms.dtype) @ matrix.astype(terms.dtype) > 0, -jnp.inf, finite)
+
+
+def _add(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The sum of two arrays of as many axes, of size 1 where one does not vary.
+
+    Axes along which the same of them vary are made one: of arrays with many axes XLA computes each index at length.
+    """
+    sizes = list(zip(a.shape, b.shape, strict=True))
+    runs = [list(axes) for _, axes in groupby(sizes, key=lambda pair: (pair[0] > 1, pair[1] > 1))]
+    merged = [one.reshape([prod(pair[i] for pair in axes) for axes in runs]) for i, one in enumerate((a, b))]
+    return (merged[0] + merged[1]).reshape([max(pair) for pair in sizes])
+
+
+def _filling(joint: Float[Array, "depth C K J"], single: Float[Array, "L C K"]) -> tuple[Callable[..., Array], Any]:
+    """How to add up the tables of a level and what comes in from below; and what there is for each level."""
+
+    def fill(incoming: Array, level: tuple[Array, Array | None]) -> Array:
+        own, both = level
+        return (incoming + own[..., None]) + (joint[0] if both is None else both)
+
+    return fill, (single, joint if len(joint) > 1 else None)
 
 
 def _unroll(length: int) -> int:
     """How many levels to compile one after the other; few are all written out, and fused."""
     return length if length <= MOST_UNROLLED else 1
-
-
-def _log_sum_last(terms: Array) -> Array:
-    return log_sum_exp(terms[..., None]).squeeze(-1)
-
-
-def _log_sum_by(terms: Float[Array, " n"], owners: Int[Array, " n"], size: int) -> Float[Array, " size"]:
-    """log Σ exp of the terms of each owner."""
-    highest = jax.ops.segment_max(terms, owners, num_segments=size)
-    highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
-    return jnp.log(jax.ops.segment_sum(jnp.exp(terms - highest[owners]), owners, num_segments=size)) + highest
