@@ -39,9 +39,9 @@ def _fold(two: Callable[..., Array], many: Callable[..., Array], table: Array) -
     return reduce(two, [table[..., k : k + 1, :] for k in range(table.shape[-2])])
 
 
-def log_sum_last(terms: Float[Array, "*n K"]) -> Float[Array, "*n"]:
-    """log Σ exp over the last axis."""
-    return log_sum_exp(terms[..., None]).squeeze(-1)
+def log_sum_last(terms: Float[Array, "*n J K"]) -> Float[Array, "*n J"]:
+    """log Σ exp over the last axis; turned round, as XLA takes the exponentials of a sum along it one by one."""
+    return log_sum_exp(terms.swapaxes(-1, -2))
 
 
 def log_sum_by(terms: Float[Array, " n"], owners: Int[Array, " n"], size: int) -> Float[Array, " size"]:
