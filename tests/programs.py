@@ -315,6 +315,33 @@ def shared_pairs(length=5):
     return sumout.density(density, x={"a": REAL, "b": REAL}, z=z, data=np.linspace(-1, 2, length - 2))
 
 
+def bare_end(length=5):
+    """A path of which all sites but the last, where sums over paths end, have one and the same factor of their own."""
+
+    def density(x, z, y):
+        del y
+        own, move = jax.nn.log_softmax(x["own"]), jax.nn.log_softmax(x["move"])
+        prior = -0.5 * ((x["own"] ** 2).sum() + (x["move"] ** 2).sum())
+        return own[z["s"][:-1]].sum() + move[z["s"][:-1], z["s"][1:]].sum() + prior
+
+    x = {"own": (constraints.real, (3,)), "move": (constraints.real, (3, 3))}
+    return sumout.density(density, x=x, z={"s": sumout.finite(3, length)}, data=None)
+
+
+def one_way(steps=4):
+    """Two chains with two and three values that meet in every observation; one of them never goes back."""
+
+    def density(x, z, y):
+        a, b = z["a"], z["b"]
+        moves = jnp.log(jnp.array([[0.6, 0.3, 0.1], [0.0, 0.7, 0.3], [0.0, 0.0, 1.0]]))
+        stay = jnp.where(a[1:] == a[:-1], jax.nn.log_sigmoid(x["stay"]), jax.nn.log_sigmoid(-x["stay"]))
+        emission = dist.Normal(a + x["effect"] * b, 0.7).log_prob(y)
+        return moves[b[:-1], b[1:]].sum() + stay.sum() + emission.sum() - x["stay"] ** 2 - x["effect"] ** 2
+
+    z = {"a": sumout.finite(2, steps), "b": sumout.finite(3, steps)}
+    return sumout.density(density, x={"stay": REAL, "effect": REAL}, z=z, data=np.linspace(0, 2, steps))
+
+
 ENUMERABLE = {
     make.__name__: make
     for make in (
@@ -338,5 +365,7 @@ ENUMERABLE = {
         mixed_values,
         switches,
         shared_pairs,
+        bare_end,
+        one_way,
     )
 }

@@ -217,8 +217,7 @@ def _praise(component: Component) -> str:
     if component.alone:
         return f"a table of {component.num_values} values for each site"
     assert component.shape is not None
-    width = component.shape.order.width
-    return f"tables of {component.num_values ** (width + 1):,} entries"
+    return f"tables of {component.num_values**component.shape.table_size:,} entries"
 
 
 def _refusal(structure: Structure, component: Component, method: str) -> str:

@@ -147,7 +147,7 @@ def test_moves_leave_the_conditional_invariant(name, method):
     program = ENUMERABLE[name]()
     states = int(np.prod([site.support.num_values**site.num_elements for site in program.z.values()]))
     if states > MOST_STATES:
-        small = {"loop_hmm": (4, 3), "tree": (2,), "spike_and_slab": (5,), "switches": (2,)}[name]
+        small = {"loop_hmm": (4, 3), "tree": (2,), "spike_and_slab": (5,), "switches": (2,), "one_way": (2,)}[name]
         program = ENUMERABLE[name](*small)
     check_invariance(program, dict.fromkeys(program.z, method))
 

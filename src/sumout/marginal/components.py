@@ -5,10 +5,13 @@ component is counted in entries of tables:
 
     summing:  Σ_factors K^(sites of the factor) + Σ_sites K^(1 + size of the separator)
     drawing:  Σ_factors K · (sites of the factor) + Σ_sites K        (one Gibbs sweep)
+
+Sites are summed out in slices where that takes less time: fewer levels make up for more entries.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +19,7 @@ from scipy.sparse.csgraph import connected_components
 
 from sumout.marginal.layout import Shape, lay_out
 from sumout.marginal.order import Order, find_order
+from sumout.marginal.slices import find_slices
 from sumout.nuisance.values import num_values
 from sumout.reading.graph import LARGEST_LISTED_CLIQUE
 from sumout.reading.structure import Structure
@@ -23,6 +27,7 @@ from sumout.reading.structure import Structure
 MOST_ENTRIES = 2**22  # of one table, and of all tables that cost much more than drawing
 MOST_JOINT_VALUES = 4096  # of three sites or more in one factor: the program is evaluated at each of them
 MOST_SITES = 50_000  # of a component with loops: finding an order takes time
+LEVEL = 2048  # entries of tables that take as long as a level takes however small it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +68,14 @@ def find_components(structure: Structure, candidates: np.ndarray) -> list[Compon
         sites = np.flatnonzero(candidates & ~joined & (values == count))
         own = float(count * len(sites))
         found.append(Component(sites, True, count, None, work_sum[sites].sum() + own, work_draw[sites].sum() + own))
-    shapes = _Shapes()
-    for sites, edges in _split(structure, candidates & joined):
+    parts = list(_split(structure, candidates & joined))
+    shapes = _Shapes(len(parts))
+    for sites, edges in parts:
         most = int(values[sites].max())
         summing, drawing = work_sum[sites].sum(), work_draw[sites].sum() + values[sites].sum()
-        shape = None if crowded[sites].any() or not np.isfinite(summing) else shapes.find(len(sites), edges, most)
-        if shape is None:
-            summing = np.inf
-        else:
-            summing += sum(float(most) ** (1 + len(separator)) for separator in shape.order.separators)
-        found.append(Component(sites, False, most, shape, float(summing), float(drawing)))
+        best = None if crowded[sites].any() or not np.isfinite(summing) else shapes.find(len(sites), edges, most)
+        shape, work = best if best is not None else (None, np.inf)
+        found.append(Component(sites, False, most, shape, float(summing + work), float(drawing)))
     return found
 
 
@@ -117,21 +120,53 @@ def _factor_work(structure: Structure, candidates: np.ndarray, values: np.ndarra
     return summing, drawing
 
 
+class _Found(NamedTuple):
+    shape: Shape
+    work: float  # of summing the sites out one by one
+
+
 class _Shapes:
-    """Shapes of components; equal ones are found once."""
+    """Shapes of components; equal ones are found once.
 
-    def __init__(self):
-        self._known: dict[tuple, Shape | None] = {}
+    Args:
+        number: of components there are, which have their levels in common.
+    """
 
-    def find(self, num_sites: int, edges: np.ndarray, most: int) -> Shape | None:
+    def __init__(self, number: int):
+        self._number = number
+        self._known: dict[tuple, _Found | None] = {}
+
+    def find(self, num_sites: int, edges: np.ndarray, most: int) -> _Found | None:
+        """The shape for a component of sites with up to `most` values; None if some table would be too large."""
         if most < 1:
             return None
         width = int(np.log(MOST_ENTRIES) / np.log(max(most, 2)) + 1e-9) - 1
-        key = (num_sites, width, edges.tobytes())
+        key = (num_sites, most, edges.tobytes())
         if key not in self._known:
             has_loops = len(edges) >= num_sites
             order: Order | None = None
             if width >= (num_sites > 1) and not (has_loops and num_sites > MOST_SITES):
                 order = find_order(num_sites, edges, width)
-            self._known[key] = None if order is None else lay_out(order)
+            self._known[key] = None if order is None else self._best(order, edges, most)
         return self._known[key]
+
+    def _best(self, order: Order, edges: np.ndarray, most: int) -> _Found:
+        """Site by site, or in slices if that takes less time."""
+        num_sites = len(order.parents)
+        one_by_one = lay_out(order, np.arange(num_sites)[:, None])
+        work = sum(float(most) ** (1 + len(separator)) for separator in order.separators)
+        slices = find_slices(num_sites, edges, most) if order.width > 1 else None
+        if slices is None:
+            return _Found(one_by_one, work)
+        number = np.zeros(num_sites, np.int64)
+        number[slices[slices >= 0]] = np.nonzero(slices >= 0)[0]
+        between = np.unique(np.sort(number[edges], axis=1), axis=0)
+        between = between[between[:, 0] != between[:, 1]]
+        path = find_order(len(slices), between, 1)
+        assert path is not None
+        in_slices = lay_out(path, slices)
+        return _Found(min(one_by_one, in_slices, key=lambda shape: self._time(shape, most)), work)
+
+    def _time(self, shape: Shape, most: int) -> float:
+        """In entries of tables."""
+        return shape.num_levels * LEVEL + self._number * len(shape.members) * float(most) ** shape.table_size

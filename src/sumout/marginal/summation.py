@@ -29,7 +29,7 @@ from sumout.reading.structure import Structure
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """Buckets and the sites they stand for: the cell of each member of a block, and its values."""
+    """Buckets and the sites they stand for: the place of each member of a block in the cells, and its values."""
 
     buckets: Buckets
     block: Block
@@ -37,7 +37,7 @@ class Trees:
     values: np.ndarray
 
     def place(self, z: Nuisance, numbers: Array) -> Nuisance:
-        """Z with the value of the given number in every member's place; `numbers` by cell."""
+        """Z with the value of the given number in every member's place; `numbers` as the buckets have their sites."""
         return self.block.place(z, pick(self.values, numbers.ravel()[self.cells]))
 
 
@@ -132,17 +132,18 @@ def build_summation(structure: Structure, components: Sequence[Component]) -> Su
     groups: dict[tuple, list[Component]] = {}
     for component in joined:
         assert component.shape is not None
+        shape = component.shape
         # Trees of very different height would be mostly padding.
-        key = (component.num_values, component.shape.order.width, int(np.log2(component.shape.num_levels)))
+        key = (component.num_values, shape.order.width, shape.members.shape[1], int(np.log2(shape.num_levels)))
         groups.setdefault(key, []).append(component)
     trees = tuple(_trees(structure, group, key[0], key[1]) for key, group in groups.items())
-    separators = {
-        int(component.sites[i]): component.sites[list(separator)].tolist()
+    axes = [
+        np.stack([*component.sites[rows[:, :2].T], rows[:, 2]], axis=1)
         for component in joined
         if component.shape is not None
-        for i, separator in enumerate(component.shape.order.separators)
-    }
-    rounds = plan_rounds(structure, [t.buckets for t in trees], separators) if trees else ()
+        for rows in [component.shape.axes()]
+    ]
+    rounds = plan_rounds(structure, [t.buckets for t in trees], np.concatenate(axes)) if trees else ()
     return Summation(structure, summed, _blocks(structure, alone), trees, rounds, _free(structure, summed))
 
 

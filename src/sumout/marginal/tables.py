@@ -33,7 +33,7 @@ class Piece:
     Attributes:
         group: the number of the group.
         sums: sums of factors over its cells.
-        axes: the axes of a cell's table along which it lies.
+        axes: the axes of a cell's table along which it lies, one for each site.
         levels: the first level with such a cell, and the first after the last.
     """
 
@@ -129,46 +129,52 @@ class _Filling:
 
     def add(self, piece: Piece, table: Array) -> None:
         """Add a piece along its axes."""
-        levels, columns, num_values, _ = self.group.shape
-        num_axes = len(piece.axes)
+        levels, columns, _, _ = self.group.shape
+        num_values, num_axes = self.group.num_values, len(piece.axes)
+        is_own = max(piece.axes) < self.group.size
         is_uniform = table.ndim == num_axes
         table = table[(slice(num_values),) * num_axes]
         order = np.argsort(piece.axes)
         table = table.transpose(order) if is_uniform else table.transpose(num_axes, *order)
-        sizes = [num_values if axis in piece.axes else 1 for axis in range(self.group.width + 1)]
+        sizes = [num_values if axis in piece.axes else 1 for axis in range(self.group.num_axes)]
         if is_uniform:
-            owners = self._one_for_all(piece.sums.owners.reshape(columns, levels))
+            owners = self._one_for_all(piece.sums.owners.reshape(columns, levels), with_roots=is_own)
             table = jnp.where(owners.reshape(columns, -1, *[1] * len(sizes)), table.reshape(sizes), 0.0)
         else:
             table = table.reshape(columns, levels, *sizes)
-        if num_axes == 1:
+        if is_own:
             self.single = self.single + table
             return
         before, (low, high) = self.joint.get(tuple(sorted(piece.axes)), (0.0, piece.levels))
         span = min(low, piece.levels[0]), max(high, piece.levels[1])
         self.joint[tuple(sorted(piece.axes))] = before + table, span
 
-    def _one_for_all(self, owners: np.ndarray) -> np.ndarray:
+    def _one_for_all(self, owners: np.ndarray, with_roots: bool) -> np.ndarray:
         """Cells that have the piece, `(columns, levels)`; or `(columns, 1)` if all of a column are alike."""
-        matters: Any = (self.group.sites >= 0).T
-        matters[:, -1] = False  # roots have no separator
+        matters: Any = ~self.group.is_idle.T
+        matters[:, -1] &= with_roots  # what lies along a separator does not count there
         some: Any = (owners & matters).any(axis=1)
         every: Any = (owners | ~matters).all(axis=1)
         return some[:, None] if (some == every)[matters.any(axis=1)].all() else owners
 
     def tables(self) -> Tables:
         """The tables with their levels in front."""
-        levels, columns, num_values, _ = self.group.shape
-        single = jnp.broadcast_to(self.single, (columns, levels, num_values, *(1,) * self.group.width))
+        levels, columns, own, _ = self.group.shape
+        size, rest = self.group.size, self.group.num_axes - self.group.size
+        single = jnp.broadcast_to(self.single, (columns, levels, *(self.group.num_values,) * size, *(1,) * rest))
         joint = tuple(Part(table.swapaxes(0, 1), span) for table, span in self.joint.values())
-        return Tables(single.reshape(columns, levels, num_values).swapaxes(0, 1), joint)
+        return Tables(single.reshape(columns, levels, own).swapaxes(0, 1), joint)
 
 
-def plan_rounds(
-    structure: Structure, groups: Sequence[Buckets], separators: Mapping[int, Sequence[int]]
-) -> tuple[Round, ...]:
-    """All rounds for the sites of some groups; `separators` of each site."""
-    places = _Places(structure, groups, separators)
+def plan_rounds(structure: Structure, groups: Sequence[Buckets], axes: np.ndarray) -> tuple[Round, ...]:
+    """All rounds for the sites of some groups.
+
+    Args:
+        structure: the reading.
+        groups: the buckets.
+        axes: rows of a site, another one of the table it is summed in, and the axis which that one has there.
+    """
+    places = _Places(structure, groups, axes)
     scopes = sp.csr_array(structure.scopes[:, places.sites])
     scopes.sort_indices()
     sizes = np.diff(scopes.indptr)
@@ -200,25 +206,25 @@ def _by_colour(places: "_Places", rows: np.ndarray, members: np.ndarray) -> Iter
 class _Places:
     """Where sites have their cells, while rounds are planned."""
 
-    def __init__(self, structure: Structure, groups: Sequence[Buckets], separators: Mapping[int, Sequence[int]]):
+    def __init__(self, structure: Structure, groups: Sequence[Buckets], axes: np.ndarray):
         self.structure, self.groups = structure, groups
         num_sites = structure.num_sites
         self.group, self.cell, self.depth = (np.full(num_sites, -1) for _ in range(3))
         for number, group in enumerate(groups):
-            level, column = np.nonzero(group.sites >= 0)
-            sites = group.sites[level, column]
+            level, column, member = np.nonzero(group.sites >= 0)
+            sites = group.sites[level, column, member]
             self.group[sites] = number
             self.cell[sites] = column * group.shape[0] + level
             self.depth[sites] = -level
         self.is_placed = self.group >= 0
         self.sites = np.flatnonzero(self.is_placed)
-        pairs = [(site * num_sites + other, 1 + i) for site in separators for i, other in enumerate(separators[site])]
-        self._keys, self._axes = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+        keys = axes[:, 0] * num_sites + axes[:, 1]
+        order = np.argsort(keys)
+        self._keys, self._axes = keys[order], axes[order, 2]
 
     def axes(self, owner: np.ndarray, member: np.ndarray) -> np.ndarray:
         """The axis of each member in the table of its owner."""
-        keys = owner * self.structure.num_sites + member
-        return np.where(owner == member, 0, self._axes[np.searchsorted(self._keys, keys) % max(len(self._keys), 1)])
+        return self._axes[np.searchsorted(self._keys, owner * self.structure.num_sites + member)]
 
     def round(
         self, rows: np.ndarray, members: np.ndarray, sets: Sequence[np.ndarray], roles: Roles | None = None
@@ -231,7 +237,7 @@ class _Places:
         for label in np.unique(labels, axis=0):
             inside = (labels == label).all(axis=1)
             shared = (rows[inside], self.cell[owners[inside, 0]])
-            sums = build_sums(self.structure, shared, self.groups[label[0]].sites.size)
+            sums = build_sums(self.structure, shared, self.groups[label[0]].is_idle.size)
             levels = -self.depth[owners[inside]]
             span = (int(levels.min()), int(levels.max()) + 1)
             pieces.append(Piece(int(label[0]), sums, tuple(label[1:].tolist()), span))

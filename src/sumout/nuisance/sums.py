@@ -7,7 +7,7 @@ are of very uneven length, sums are taken by segment.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -49,10 +49,14 @@ class Sums:
 
     def uniform(self, factors: Sequence[Any]) -> Array | None:
         """The one number that is the sum of every owner with an element, if that much is clear from the factors."""
-        if len(self.bundles) != 1 or len(self.bundles[0]) != 1 or not isinstance(self.owned[0], Runs):
+        if any(len(bundle) != 1 for bundle in self.bundles) or not all(isinstance(o, Runs) for o in self.owned):
             return None
-        content = factors[self.bundles[0][0]].content
-        return _never_nan(content.reshape(())) if content.size == 1 else None
+        contents = [factors[i].content for (i,) in self.bundles]
+        if any(content.size != 1 for content in contents):
+            return None
+        if any((owned.owners(self.size) != self.owners).any() for owned in self.owned):
+            return None
+        return _never_nan(reduce(jnp.add, [content.reshape(()) for content in contents]))
 
     @property
     def owners(self) -> np.ndarray:

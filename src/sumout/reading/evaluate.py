@@ -21,7 +21,7 @@ from sumout.reading.elementwise import is_elementwise
 from sumout.reading.equations import bind
 
 REDUCTIONS = frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or".split())
-HANDED_ON = frozenset("broadcast_in_dim squeeze expand_dims transpose reshape slice concatenate".split())
+HANDED_ON = frozenset("broadcast_in_dim copy squeeze expand_dims transpose reshape slice concatenate".split())
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["content"], meta_fields=["shape", "source"])

@@ -50,8 +50,10 @@ def _pull(eqn: Any, weight: Spread, env: dict[Var, Spread], reached: list[bool])
     name, params = eqn.primitive.name, eqn.params
     shapes = [v.aval.shape for v in eqn.invars]
     content = weight.content
-    if name in ("add", "add_any", "sub", "mul", "div") and shapes[0] != shapes[1]:
-        return None
+    if name in ("add", "add_any", "sub", "mul", "div") and any(
+        is_on and shape != weight.shape for is_on, shape in zip(reached, shapes, strict=True)
+    ):
+        return None  # a number added to every element
     if name in ("add", "add_any"):
         return [weight, weight]
     if name == "sub":

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sumout.gradient import make_target
@@ -82,5 +83,5 @@ def guard_reading(plan: Plan, key: Key, x: jax.Array, z: Nuisance) -> None:
     guard(plan.structure, x, z, flips)
     for move in plan.moves:
         if isinstance(move, QuadraticGibbs):
-            x, z = jax.tree.map(jnp.asarray, (x, z))
-            guard_quadratic(move, x, z, x + 1.0, jax.tree.map(lambda a: a[0], flips))
+            here, there = (x, z), (x + 1.0, jax.tree.map(lambda a: a[0], flips))
+            guard_quadratic(move, *jax.tree.map(jnp.asarray, here), *jax.tree.map(jnp.asarray, there))
