@@ -10,9 +10,9 @@ from jax.scipy.stats import norm
 from numpyro.distributions import constraints
 
 import sumout
+from sumout.about_z import probabilities
 from sumout.errors import ReadingError
 from sumout.guesses import draw_z
-from sumout.marginals import probabilities
 from sumout.nuisance.block import pick
 from sumout.nuisance.gibbs import invert
 from sumout.nuisance.quadratic import QuadraticGibbs, guard_quadratic

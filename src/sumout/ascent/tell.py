@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.about_z import frequencies, probabilities
 from sumout.ascent.drawn import DRAWS
 from sumout.ascent.ends import Ends, lengths
 from sumout.ascent.maximum import SAME, Ascent, Maximum
 from sumout.dependence import used_inputs
 from sumout.errors import ConvergenceWarning, ModelError
-from sumout.marginals import frequencies, probabilities
 from sumout.plan import Plan
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in, split

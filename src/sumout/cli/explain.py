@@ -33,7 +33,7 @@ def add(subparsers: argparse._SubParsersAction) -> None:
 def run(options: argparse.Namespace) -> int:
     """Build the program and print its explanation."""
     from sumout.cli.programs import program_from
-    from sumout.explain import explain
+    from sumout.explanation import explain
 
     with program_from(options) as program:
         print(explain(program, plan=as_dict(options.plan, "--plan"), kernel=options.kernel))

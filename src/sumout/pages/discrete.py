@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sumout.about_z import marginals
 from sumout.errors import OptionError
-from sumout.marginals import marginals
 from sumout.pages.figures import band, bars, field_map, heat_map, histogram
 from sumout.pages.page import Html, Section, join, note, tag
 from sumout.program import Program

@@ -7,7 +7,7 @@ import numpy as np
 
 from sumout.diagnose.bias import TOLERANCE
 from sumout.diagnose.summary import MOST_RHAT
-from sumout.explain import describe
+from sumout.explanation import describe
 from sumout.pages.figures import MOST_CHAINS, density_plot, pick_replicates, predictive_plot, rank_plot, trace_plot
 from sumout.pages.network import network
 from sumout.pages.page import Html, Section, facts, join, note, table, tag

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sumout.explain import describe
+from sumout.explanation import describe
 from sumout.kernels.names import find_kernel
 from sumout.pages.network import network
 from sumout.pages.page import Html, Section, assemble, facts, join, note, tag
