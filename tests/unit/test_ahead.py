@@ -41,8 +41,9 @@ def test_what_is_compiled_can_be_called_under_other_settings():
         assert double(jnp.ones(3)).dtype == jnp.float64
 
 
-def test_errors_of_the_compiler_are_told():
-    broken = Ahead(lambda a: 2 * a, {"no_such_option": True})
+def test_errors_of_the_compiler_are_told(monkeypatch):
+    monkeypatch.setattr("sumout.run.ahead.QUICK_COMPILE", {"no_such_option": True})
+    broken = Ahead(lambda a: 2 * a, is_brief=True)
     with pytest.raises(Exception, match="no_such_option"):
         broken(jnp.ones(3))
 

@@ -37,14 +37,12 @@ class Ahead:
 
     Args:
         fn: the function.
-        compiler_options: for the compiler.
         is_loop: whether it does little many times over, so that it should be compiled in one piece if it is small.
+        is_brief: whether it does not run for long, so that if it is small it should above all be compiled quickly.
     """
 
-    def __init__(
-        self, fn: Callable[..., Any], compiler_options: dict[str, Any] | None = None, *, is_loop: bool = False
-    ):
-        self._fn = jax.jit(fn, compiler_options=compiler_options)
+    def __init__(self, fn: Callable[..., Any], *, is_loop: bool = False, is_brief: bool = False):
+        self._fn, self._is_brief = jax.jit(fn), is_brief
         self._whole = jax.jit(in_one_piece(self._fn), compiler_options=OPTIONS) if is_loop else None
         self._compiled: dict[Any, Future[Callable[..., Any]]] = {}
 
@@ -54,13 +52,14 @@ class Ahead:
         types = [(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)) for leaf in leaves]
         signature = form, tuple(types), jnp.result_type(float)
         if signature not in self._compiled:
-            traced, whole = self._fn.trace(*args), None
-            if self._whole is not None and is_small(traced.jaxpr):
-                whole = self._whole.lower(*args)
+            traced = self._fn.trace(*args)
+            small = is_small(traced.jaxpr)
+            whole = self._whole.lower(*args) if self._whole is not None and small else None
             usual = traced.lower if whole else partial(lambda lowered: lowered, traced.lower())
             future = self._compiled[signature] = Future()
+            options = QUICK_COMPILE if self._is_brief and small else None
             is_double = jnp.result_type(float) == jnp.float64
-            Thread(target=_compile, args=(whole, usual, is_double, future)).start()
+            Thread(target=_compile, args=(whole, usual, options, is_double, future)).start()
         return self._compiled[signature]
 
     def shapes(self, *args: Any) -> Any:
@@ -75,6 +74,7 @@ class Ahead:
 def _compile(
     whole: jax.stages.Lowered | None,
     usual: Callable[[], jax.stages.Lowered],
+    options: dict[str, Any] | None,
     is_double: bool,
     future: "Future[Callable[..., Any]]",
 ) -> None:
@@ -85,6 +85,6 @@ def _compile(
                 compiled = whole.compile()
                 return future.set_result(lambda *args: compiled(*args)[0])
         with jax.enable_x64(is_double):  # a setting that belongs to a thread
-            future.set_result(usual().compile())
+            future.set_result(usual().compile(options))
     except BaseException as error:
         future.set_exception(error)

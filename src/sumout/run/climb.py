@@ -17,7 +17,7 @@ from sumout.guesses import guess_x, guess_z
 from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in, generator, split
-from sumout.run.ahead import Ahead, briefly, has_few_sites
+from sumout.run.ahead import Ahead, has_few_sites
 
 SETTLING_SWEEPS = 10
 FEW_STEPS, MANY_STEPS = 200, 1000  # of a climb; where there is much data, hills are narrow and valleys long
@@ -55,7 +55,7 @@ class Climbs:
 
             return jax.vmap(one)(keys, x, z)
 
-        self._step = Ahead(step, briefly(program))
+        self._step = Ahead(step, is_brief=True)
 
     def prepare(self) -> None:
         """Begin to compile."""

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.program import Data, Nuisance, Program
-from sumout.run.ahead import Ahead, briefly
+from sumout.run.ahead import Ahead
 from sumout.run.loop import Record
 
 if TYPE_CHECKING:  # takes half a second to import
@@ -32,7 +32,7 @@ class EachDraw:
 
     def __init__(self, program: Program, fn: Callable[[Array, Nuisance, Data], Any]):
         self.program = program
-        self._run = Ahead(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat), briefly(program))
+        self._run = Ahead(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat), is_brief=True)
 
     def prepare(self) -> None:
         """Begin to compile."""
