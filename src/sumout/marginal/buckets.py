@@ -16,9 +16,7 @@ for all levels at once is done outside of it: an operation in a loop costs more 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, reduce
-from itertools import groupby
-from math import prod
+from functools import partial
 from typing import Any
 
 import jax
@@ -28,43 +26,14 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from sumout.marginal.logarithms import log_conditionals, log_sum_by, log_sum_exp, log_sum_last
+from sumout.marginal.parts import Tables, add_parts
 from sumout.marginal.products import LEAST_VALUES, last_message
 from sumout.nuisance.gibbs import invert
 from sumout.randomness import uniform
 
-MOST_SELECTED = 64  # entries of parts that are added up by a product
 MOST_UNROLLED = 8  # levels; compiled code grows with them
 
 Reduce = Callable[[Array], Array]
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=["levels"])
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A part of the tables that depends on some of the separator.
-
-    Attributes:
-        table: `(levels or 1, columns, K, …, K)` with an axis for each site of the cell and of its separator, of size 1
-            along those on which it does not vary, and along the levels where all of a column are alike.
-        levels: the first level it is needed for and the first for which it is not any more; elsewhere it is zero.
-    """
-
-    table: Float[Array, "depth columns *axes"]
-    levels: tuple[int, int]
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["single", "joint"], meta_fields=[])
-@dataclass(frozen=True, eq=False)
-class Tables:
-    """The tables of all cells in parts, which add up.
-
-    Attributes:
-        single: what depends on the cell's own sites alone.
-        joint: what depends on its separator as well. Roots have no separator: what stands there does not count.
-    """
-
-    single: Float[Array, "levels columns own"]
-    joint: tuple[Part, ...]
 
 
 def _highest(table: Array) -> Array:
@@ -226,11 +195,7 @@ class Buckets:
         needed = [part.table for part in tables.joint if part.levels[0] < high and low < part.levels[1]]
         needed = [table[low:high] if len(table) > 1 else table for table in needed]
         needed = needed or [jnp.zeros((1, columns, *(1,) * self.num_axes), tables.single.dtype)]
-        if sum(prod(table.shape[2:]) for table in needed) <= min(MOST_SELECTED, own * joint // 2):
-            return _select(needed, (self.num_values,) * self.num_axes).reshape(-1, columns, own, joint)
-        whole = reduce(_add, needed)
-        whole = jnp.broadcast_to(whole, (*whole.shape[:2], *(self.num_values,) * self.num_axes))
-        return whole.reshape(-1, columns, own, joint)
+        return add_parts(needed, (self.num_values,) * self.num_axes).reshape(-1, columns, own, joint)
 
     def _spread(self, message: Float[Array, "*n J"]) -> Float[Array, "*n K J"]:
         """A message as it is added to the parent's table, straight on; of size 1 where it does not vary."""
@@ -300,35 +265,6 @@ class Buckets:
                 carry, kept = lax.scan(step, carry, some, reverse=True, unroll=_unroll(high - low))
                 parts.insert(0, kept)
         return jnp.concatenate(parts)
-
-
-def _select(parts: list[Array], sizes: tuple[int, ...]) -> Float[Array, "depth C entries"]:
-    """The sum of parts that are small beside it, by a product with a matrix of zeros and ones.
-
-    Arrays with many axes are slow to add up: XLA computes each index at length, and anew for each use of the sum.
-    """
-    rows = []
-    for part in parts:
-        place = np.arange(prod(part.shape[2:])).reshape(part.shape[2:])
-        rows.append(np.broadcast_to(place, sizes).ravel() == np.arange(place.size)[:, None])
-    matrix = np.concatenate(rows)
-    depth = max(len(part) for part in parts)
-    flat = [jnp.broadcast_to(part, (depth, *part.shape[1:])).reshape(depth, part.shape[1], -1) for part in parts]
-    terms = jnp.concatenate(flat, axis=-1)
-    is_impossible = terms == -jnp.inf  # zero times this would be no number
-    finite = jnp.where(is_impossible, 0.0, terms) @ matrix.astype(terms.dtype)
-    return jnp.where(is_impossible.astype(terms.dtype) @ matrix.astype(terms.dtype) > 0, -jnp.inf, finite)
-
-
-def _add(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The sum of two arrays of as many axes, of size 1 where one does not vary.
-
-    Axes along which the same of them vary are made one: of arrays with many axes XLA computes each index at length.
-    """
-    sizes = list(zip(a.shape, b.shape, strict=True))
-    runs = [list(axes) for _, axes in groupby(sizes, key=lambda pair: (pair[0] > 1, pair[1] > 1))]
-    merged = [one.reshape([prod(pair[i] for pair in axes) for axes in runs]) for i, one in enumerate((a, b))]
-    return (merged[0] + merged[1]).reshape([max(pair) for pair in sizes])
 
 
 def _filling(joint: Float[Array, "depth C K J"], single: Float[Array, "L C K"]) -> tuple[Callable[..., Array], Any]:

@@ -14,9 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
-from sumout.marginal.buckets import Buckets, Tables
+from sumout.marginal.buckets import Buckets
 from sumout.marginal.components import Component
 from sumout.marginal.layout import build_buckets
+from sumout.marginal.parts import Tables
 from sumout.marginal.tables import Round, fill_tables, plan_rounds
 from sumout.nuisance.block import Block, build_block, pick
 from sumout.nuisance.gibbs import Gibbs

@@ -18,7 +18,8 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array
 
-from sumout.marginal.buckets import Buckets, Part, Tables
+from sumout.marginal.buckets import Buckets
+from sumout.marginal.parts import Part, Tables
 from sumout.nuisance.sums import Sums, build_sums
 from sumout.nuisance.values import as_columns, value_rows
 from sumout.program import Data, Nuisance

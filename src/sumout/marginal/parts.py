@@ -1,0 +1,85 @@
+"""Tables of cells in parts, which add up."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import groupby
+from math import prod
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+MOST_SELECTED = 64  # entries of parts that are added up by a product
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=["levels"])
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of the tables that depends on some of the separator.
+
+    Attributes:
+        table: `(levels or 1, columns, K, …, K)` with an axis for each site of the cell and of its separator, of size 1
+            along those on which it does not vary, and along the levels where all of a column are alike.
+        levels: the first level it is needed for and the first for which it is not any more; elsewhere it is zero.
+    """
+
+    table: Float[Array, "depth columns *axes"]
+    levels: tuple[int, int]
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["single", "joint"], meta_fields=[])
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The tables of all cells in parts, which add up.
+
+    Attributes:
+        single: what depends on the cell's own sites alone.
+        joint: what depends on its separator as well. Roots have no separator: what stands there does not count.
+    """
+
+    single: Float[Array, "levels columns own"]
+    joint: tuple[Part, ...]
+
+
+def add_parts(parts: Sequence[Array], sizes: tuple[int, ...]) -> Float[Array, "depth C entries"]:
+    """The sum of parts `(depth or 1, columns, *axes)`, of size 1 along axes on which they do not vary.
+
+    Args:
+        parts: at least one.
+        sizes: of all axes.
+    """
+    if sum(prod(part.shape[2:]) for part in parts) <= min(MOST_SELECTED, prod(sizes) // 2):
+        return _select(parts, sizes)
+    whole = reduce(_add, parts)
+    return jnp.broadcast_to(whole, (*whole.shape[:2], *sizes)).reshape(*whole.shape[:2], -1)
+
+
+def _select(parts: Sequence[Array], sizes: tuple[int, ...]) -> Float[Array, "depth C entries"]:
+    """The sum of parts that are small beside it, by a product with a matrix of zeros and ones.
+
+    Arrays with many axes are slow to add up: XLA computes each index at length, and anew for each use of the sum.
+    """
+    rows = []
+    for part in parts:
+        place = np.arange(prod(part.shape[2:])).reshape(part.shape[2:])
+        rows.append(np.broadcast_to(place, sizes).ravel() == np.arange(place.size)[:, None])
+    matrix = np.concatenate(rows)
+    depth = max(len(part) for part in parts)
+    flat = [jnp.broadcast_to(part, (depth, *part.shape[1:])).reshape(depth, part.shape[1], -1) for part in parts]
+    terms = jnp.concatenate(flat, axis=-1)
+    is_impossible = terms == -jnp.inf  # zero times this would be no number
+    finite = jnp.where(is_impossible, 0.0, terms) @ matrix.astype(terms.dtype)
+    return jnp.where(is_impossible.astype(terms.dtype) @ matrix.astype(terms.dtype) > 0, -jnp.inf, finite)
+
+
+def _add(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The sum of two arrays of as many axes, of size 1 where one does not vary.
+
+    Axes along which the same of them vary are made one: of arrays with many axes XLA computes each index at length.
+    """
+    sizes = list(zip(a.shape, b.shape, strict=True))
+    runs = [list(axes) for _, axes in groupby(sizes, key=lambda pair: (pair[0] > 1, pair[1] > 1))]
+    merged = [one.reshape([prod(pair[i] for pair in axes) for axes in runs]) for i, one in enumerate((a, b))]
+    return (merged[0] + merged[1]).reshape([max(pair) for pair in sizes])
