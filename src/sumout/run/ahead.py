@@ -17,9 +17,10 @@ import jax.numpy as jnp
 
 from sumout.program import Program
 from sumout.reading.structure import QUICK_COMPILE
-from sumout.run.one_piece import OPTIONS, in_one_piece, is_small
+from sumout.run.one_piece import OPTIONS, in_one_piece, is_small, largest_array
 
 FEW_SITES = 200
+LITTLE_WORK = 40_000_000  # elements computed; well compiled they take a tenth of a second, quickly compiled one
 
 
 def has_few_sites(program: Program) -> bool:
@@ -38,11 +39,12 @@ class Ahead:
     Args:
         fn: the function.
         is_loop: whether it does little many times over, so that it should be compiled in one piece if it is small.
-        is_brief: whether it does not run for long, so that if it is small it should above all be compiled quickly.
+        times: how often it will do what it does, if that is known to be seldom: if that is little work in all, it is
+            compiled quickly rather than well.
     """
 
-    def __init__(self, fn: Callable[..., Any], *, is_loop: bool = False, is_brief: bool = False):
-        self._fn, self._is_brief = jax.jit(fn), is_brief
+    def __init__(self, fn: Callable[..., Any], *, is_loop: bool = False, times: int | None = None):
+        self._fn, self._times = jax.jit(fn), times
         self._whole = jax.jit(in_one_piece(self._fn), compiler_options=OPTIONS) if is_loop else None
         self._compiled: dict[Any, Future[Callable[..., Any]]] = {}
 
@@ -53,11 +55,11 @@ class Ahead:
         signature = form, tuple(types), jnp.result_type(float)
         if signature not in self._compiled:
             traced = self._fn.trace(*args)
-            small = is_small(traced.jaxpr)
-            whole = self._whole.lower(*args) if self._whole is not None and small else None
+            whole = self._whole.lower(*args) if self._whole is not None and is_small(traced.jaxpr) else None
             usual = traced.lower if whole else partial(lambda lowered: lowered, traced.lower())
             future = self._compiled[signature] = Future()
-            options = QUICK_COMPILE if self._is_brief and small else None
+            is_brief = self._times is not None and self._times * largest_array(traced.jaxpr) <= LITTLE_WORK
+            options = QUICK_COMPILE if is_brief else None
             is_double = jnp.result_type(float) == jnp.float64
             Thread(target=_compile, args=(whole, usual, options, is_double, future)).start()
         return self._compiled[signature]

@@ -24,6 +24,7 @@ FEW_STEPS, MANY_STEPS = 200, 1000  # of a climb; where there is much data, hills
 # Half-way, less before and after; Adam moves each coordinate by about as much in a step. Slow at first: large steps
 # would empty one component of a mixture before it has found its place.
 CLIMBING_RATE, FIRST_STEPS = 0.5, 100
+FEW_CLIMBS = 4  # of all tries at once, one for each chain, are usual
 MEAN_MEMORY, SQUARE_MEMORY, LEAST_SPEED = 0.9, 0.999, 1e-8  # β₁, β₂ and ε of Adam
 
 
@@ -55,7 +56,7 @@ class Climbs:
 
             return jax.vmap(one)(keys, x, z)
 
-        self._step = Ahead(step, is_brief=True)
+        self._step = Ahead(step, times=FEW_CLIMBS * len(_rates(SETTLING_SWEEPS, program)))
 
     def prepare(self) -> None:
         """Begin to compile."""

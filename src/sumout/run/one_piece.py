@@ -38,13 +38,16 @@ def in_one_piece(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def is_small(closed: ClosedJaxpr) -> bool:
     """Whether all that is computed is small, and of a kind that can be compiled in one piece."""
-    equations = list(_equations(closed.jaxpr, set()))
-    computing = [eqn for eqn in equations if eqn.primitive.name not in OF_LAYOUT]
-    sizes = [variable.aval.size for eqn in computing for variable in [*eqn.invars, *eqn.outvars]]
+    names = {eqn.primitive.name for eqn in _equations(closed.jaxpr, set())}
     # JAX's own keys may not be used and returned as well.
     has_keys = any(jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.prng_key) for v in closed.jaxpr.invars)
-    is_refused = has_keys or not REFUSED.isdisjoint(eqn.primitive.name for eqn in equations)
-    return max(sizes, default=0) <= MOST_ELEMENTS and not is_refused
+    return largest_array(closed) <= MOST_ELEMENTS and not has_keys and not REFUSED & names
+
+
+def largest_array(closed: ClosedJaxpr) -> int:
+    """Elements of the largest array that something is computed from or into."""
+    computing = [eqn for eqn in _equations(closed.jaxpr, set()) if eqn.primitive.name not in OF_LAYOUT]
+    return max((v.aval.size for eqn in computing for v in [*eqn.invars, *eqn.outvars]), default=0)
 
 
 def _equations(jaxpr: Jaxpr, seen: set[int]) -> Iterator[Any]:

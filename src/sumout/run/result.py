@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # takes half a second to import
 
 STAT_NAMES = {"log_density": "lp"}
 BLOCK = 256  # draws that the compiled function takes
+USUAL_DRAWS = 4_000  # of all chains
 
 Groups = dict[str, dict[str, np.ndarray]]
 
@@ -32,7 +33,7 @@ class EachDraw:
 
     def __init__(self, program: Program, fn: Callable[[Array, Nuisance, Data], Any]):
         self.program = program
-        self._run = Ahead(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat), is_brief=True)
+        self._run = Ahead(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat), times=USUAL_DRAWS)
 
     def prepare(self) -> None:
         """Begin to compile."""
