@@ -87,6 +87,6 @@ def _compile(
                 compiled = whole.compile()
                 return future.set_result(lambda *args: compiled(*args)[0])
         with jax.enable_x64(is_double):  # a setting that belongs to a thread
-            future.set_result(usual().compile(options))
+            future.set_result(usual().compile(compiler_options=options))
     except BaseException as error:
         future.set_exception(error)
