@@ -23,6 +23,7 @@ calibrate: $(READY)
 	$(BIN)/pytest -n 2 -m calibration
 
 bench: $(BENCH_READY)
+	$(BIN)/python -m benchmarks.imports
 	$(BIN)/python benchmarks/gibbs_sweep.py
 	$(BIN)/python benchmarks/marginal.py
 	$(BIN)/python benchmarks/large_supports.py

@@ -20,6 +20,11 @@ STEPS = {
     "branches": lambda i, x, data: jax.lax.cond(x[0] > i, jnp.zeros_like, jnp.cos, x),
     "constants": lambda i, x, data: x + jnp.asarray(np.linspace(0, 1, 5000))[i * 1000],
     "random": lambda i, x, data: x + jax.random.poisson(jax.random.fold_in(jax.random.key(0), i), 3.0, (4,)),
+    "special functions": lambda i, x, data: jax.scipy.special.betainc(2.0, 3.0, jax.nn.sigmoid(x)),
+    "running sums": lambda i, x, data: jnp.cumsum(x) / 9,
+    "complex numbers": lambda i, x, data: jnp.abs(jnp.exp(1j * x)),
+    "calls of Python": lambda i, x, data: jax.pure_callback(np.cos, jax.ShapeDtypeStruct(x.shape, x.dtype), x),
+    "the largest": lambda i, x, data: x + jax.lax.top_k(x, 2)[0].sum(),
     "sorts": lambda i, x, data: jnp.sort(jnp.cos(x + i)),
     "lapack": lambda i, x, data: jnp.linalg.cholesky(data["a"] @ data["a"].T + 9 * jnp.eye(4)) @ x,
 }
