@@ -86,14 +86,12 @@ class QuadraticGibbs:
 
     def log_weights(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
         """Log probabilities of the values of every site given all else, up to a constant for each site."""
-        linear, matrix = self._form(x, z, data)
-        pull = linear - _between(matrix) @ self.form.numbers(x, z, data)
+        pull, matrix = self._pull(x, z, data)
         return self._at_this_x(jnp.diag(matrix), x, z, data).at(pull)[0]
 
     def log_changes(self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data) -> Float[Array, " n"]:
         """How the log density would change if one site, and its partner if it has one, were as they are elsewhere."""
-        linear, matrix = self._form(x, z, data)
-        pull = linear - _between(matrix) @ self.form.numbers(x, z, data)
+        pull, matrix = self._pull(x, z, data)
         tabulate = self._with_partners if self.moves_x else self._at_this_x
         found = tabulate(jnp.diag(matrix), x, z, data)
         log_weights, means = found.at(pull)
@@ -136,6 +134,11 @@ class QuadraticGibbs:
         _, (which, u) = jax.lax.scan(one, linear - between @ v, sites)
         z = self.block.place(z, jnp.where(is_sound, pick(self.values, which), self.block.take(z)))
         return z, jnp.where(is_sound, u, jnp.nan)
+
+    def _pull(self, x: Array, z: Nuisance, data: Data) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+        """The t of every site, all others being as they are, and the matrix."""
+        linear, matrix = self._form(x, z, data)
+        return linear - _between(matrix) @ self.form.numbers(x, z, data), matrix
 
     def _form(self, x: Array, z: Nuisance, data: Data) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
         """Gradient at v = 0 and matrix of the quadratic form."""
