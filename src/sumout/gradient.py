@@ -42,7 +42,7 @@ class Target:
     @cached_property
     def value_and_gradient(self) -> Callable[[Array, Nuisance, Data], tuple[Array, Array]]:
         """The log density and its gradient in x; traced once, however often it is used."""
-        return traced_once(jax.value_and_grad(self.log_density))
+        return traced_once(jax.value_and_grad(traced_once(self.log_density)), is_final=True)
 
     @property
     def is_still(self) -> bool:

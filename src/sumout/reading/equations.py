@@ -10,6 +10,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend.core import Literal, Var, jaxpr_as_fun
 
+from sumout.reading.simplify import simplify
+
 MOST_KNOWN = 2**17  # elements
 
 
@@ -24,10 +26,14 @@ def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
-def traced_once(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays that is traced once for all arguments of the same shapes and types.
+def traced_once(fn: Callable[..., Any], *, is_final: bool = False) -> Callable[..., Any]:
+    """A function of arrays that is traced and simplified once for all arguments of the same shapes and types.
 
-    So it is by `jax.jit`, but there once for each set of named axes that it is used under.
+    So it is traced by `jax.jit`, but there once for each set of named axes that it is used under.
+
+    Args:
+        fn: the function.
+        is_final: whether it will not be differentiated any more.
     """
     known: dict[Any, tuple[Callable[..., list[Any]], Any]] = {}
 
@@ -40,7 +46,8 @@ def traced_once(fn: Callable[..., Any]) -> Callable[..., Any]:
                 form, [jax.ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
             )
             closed, result = jax.make_jaxpr(fn, return_shape=True)(*shapes)
-            known[signature] = jax.jit(jaxpr_as_fun(closed)), jax.tree.structure(result)
+            simple = simplify(closed, is_final=is_final)
+            known[signature] = jax.jit(jaxpr_as_fun(simple)), jax.tree.structure(result)
         flat, form_of_result = known[signature]
         return jax.tree.unflatten(form_of_result, flat(*leaves))
 

@@ -15,6 +15,7 @@ from jaxtyping import Array
 from sumout.errors import OptionError, ReadingError
 from sumout.program import Data, Nuisance, Program
 from sumout.reading.abstract import Abstract, constant, dependent
+from sumout.reading.equations import traced_once
 from sumout.reading.evaluate import Spread
 from sumout.reading.factors import Factorisation, factorise
 from sumout.reading.flatten import flatten
@@ -52,16 +53,19 @@ class Structure:
 
     def spread_factors(self, x: Array, z: Nuisance, data: Data) -> tuple[Spread, ...]:
         """The same, each kept as small as its content."""
-        return self._evaluate(x, z, data)[0]
+        return self._factors(x, z, data)
 
     def rest(self, x: Array, z: Nuisance, data: Data) -> Array:
         """The part of the log density in which z does not occur (z is asked for by the program, not used)."""
-        return self._evaluate(x, z, data)[1]
+        return self._rest(x, z, data)
 
     @cached_property
-    def _evaluate(self) -> Callable[[Array, Nuisance, Data], tuple[tuple[Spread, ...], Array]]:
-        # Jitted, so that it is traced once however often other compiled code calls it.
-        return jax.jit(lambda x, z, data: self.factorisation.evaluate(*jax.tree.leaves((x, z, data))))
+    def _factors(self) -> Callable[[Array, Nuisance, Data], tuple[Spread, ...]]:
+        return traced_once(lambda x, z, data: self.factorisation.evaluate(*jax.tree.leaves((x, z, data)))[0])
+
+    @cached_property
+    def _rest(self) -> Callable[[Array, Nuisance, Data], Array]:
+        return traced_once(lambda x, z, data: self.factorisation.evaluate(*jax.tree.leaves((x, z, data)))[1])
 
     def find_roles(self, is_set: np.ndarray, size: int) -> tuple[Roles, np.ndarray]:
         """How to evaluate the factors of `size` of the sites in a mask by role, and for which factor arrays that works.
@@ -256,7 +260,7 @@ def guard(structure: Structure, x: Array, z: Nuisance, others: Nuisance) -> None
 
     @partial(jax.jit, compiler_options=QUICK_COMPILE)  # of one z at a time, as it runs for a few only
     def evaluate(x, z, data):
-        factors, rest = structure._evaluate(x, z, data)
+        factors, rest = structure.spread_factors(x, z, data), structure.rest(x, z, data)
         flat = jnp.concatenate([jnp.zeros(0), *(f.full.ravel() for f in factors)])
         size = jnp.abs(flat).sum() + jnp.abs(rest)
         return flat, flat.sum() + rest, program.log_density(x, z, data), size
