@@ -19,7 +19,9 @@ from sumout.nuisance.sweep import STAY, NuisanceMove
 from sumout.plan import Plan, plan_for
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import fold_in
-from sumout.reading.equations import traced_once
+from sumout.reading.equations import names_in, traced_once
+
+LOOPS = {"scan", "while"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,10 @@ class Target:
     def is_still(self) -> bool:
         """Whether z never moves: all of it is summed out, or there is none."""
         return self.move is STAY and self.part is None
+
+    def is_straight(self, x: Array, z: Nuisance, data: Data) -> bool:
+        """Whether a step takes gradients alone, and these have no loop in them; of arguments only shapes matter."""
+        return self.is_still and not LOOPS & names_in(jax.make_jaxpr(self.value_and_gradient)(x, z, data))
 
     def turn(self, key: Array, x: Array, z: Nuisance, data: Data, t: Array) -> Nuisance:
         """Move z, or the part of it whose turn it is at step t."""

@@ -1,14 +1,14 @@
 """Run single equations of a jaxpr; what is known of counters and indices is computed at once instead of traced."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 
 from sumout.reading.simplify import simplify
 
@@ -18,6 +18,28 @@ MOST_KNOWN = 2**17  # elements
 def read_variable(env: dict[Var, Any], variable: Var | Literal) -> Any:
     """The value of a variable or literal."""
     return variable.val if isinstance(variable, Literal) else env[variable]
+
+
+def all_equations(jaxpr: Jaxpr, seen: set[int] | None = None) -> Iterator[Any]:
+    """Of a jaxpr and of all that it calls, each once."""
+    seen = set() if seen is None else seen
+    if id(jaxpr) in seen:
+        return
+    seen.add(id(jaxpr))
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(inner):
+                yield from all_equations(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner, seen)
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return isinstance(value, (Jaxpr, ClosedJaxpr))
+
+
+def names_in(closed: ClosedJaxpr) -> set[str]:
+    """Names of all primitives that are run."""
+    return {eqn.primitive.name for eqn in all_equations(closed.jaxpr)}
 
 
 def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
