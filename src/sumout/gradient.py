@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sumout.errors import OptionError
-from sumout.nuisance.sweep import STAY, NuisanceMove
+from sumout.nuisance.sweep import STAY, NuisanceMove, move_jointly
 from sumout.plan import Plan, plan_for
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import fold_in
@@ -45,6 +45,16 @@ class Target:
     def value_and_gradient(self) -> Callable[[Array, Nuisance, Data], tuple[Array, Array]]:
         """The log density and its gradient in x; traced once, however often it is used."""
         return traced_once(jax.value_and_grad(traced_once(self.log_density)), is_final=True)
+
+    @cached_property
+    def move_jointly(self) -> Callable[[Array, Array, Nuisance, Data], tuple[Array, Nuisance]]:
+        """A move on z that takes along what it can of x; traced once."""
+        return traced_once(partial(move_jointly, self.move), is_final=True)
+
+    @cached_property
+    def recovered(self) -> NuisanceMove:
+        """The part that was summed out, drawn; traced once."""
+        return traced_once(self.recover, is_final=True)
 
     @property
     def is_still(self) -> bool:

@@ -46,7 +46,7 @@ class Likelihood:
         def at(number: Array) -> dict[str, Array]:
             placed = place_numbers(z, settings, number)
             full = {name: jnp.broadcast_to(value, z[name].shape) for name, value in placed.items()}
-            return _log_likelihood(self.program, x, full, data)
+            return self.program.log_likelihood(x, full, data)
 
         tables = jax.vmap(at)(jnp.arange(count))
         return {name: self._one(tables[name], log_marginals, owner) for name, owner in self.owners.items()}
@@ -59,11 +59,6 @@ class Likelihood:
         return jnp.where(owner >= 0, -log_sum_columns(cavity), table[0]).reshape(shape)
 
 
-def _log_likelihood(program: Program, x: Array, z: Nuisance, data: Data) -> dict[str, Array]:
-    assert program.log_likelihood_named is not None
-    return program.log_likelihood_named(program.unravel(x), z, data)
-
-
 def build_likelihood(plan: Plan) -> Likelihood | str:
     """The log likelihood of every datum, or in words why there is none."""
     program = plan.structure.program
@@ -73,10 +68,10 @@ def build_likelihood(plan: Plan) -> Likelihood | str:
         return "no discrete site is summed out"
     names = list(program.observed)
     summed = plan.summation.summed
-    shapes = jax.eval_shape(lambda *args: _log_likelihood(program, *args), *program.abstract_arguments())
+    shapes = jax.eval_shape(program.log_likelihood, *program.abstract_arguments())
     if not names or set(shapes) != set(names):
         return "the model has no observed site"
-    scopes = element_scopes(program, lambda *args: [_log_likelihood(program, *args)[name] for name in names])
+    scopes = element_scopes(program, lambda *args: [program.log_likelihood(*args)[name] for name in names])
     owners = {}
     for name, scope in zip(names, scopes, strict=True):
         drawn = np.diff(scope[:, np.flatnonzero(~summed)].tocsr().indptr)

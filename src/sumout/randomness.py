@@ -51,11 +51,11 @@ def uniform(key: Key, shape: tuple[int, ...], dtype: Any = None) -> Array:
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
     size = int(np.prod(shape))
     if dtype == jnp.float64:
-        high, low = _words(key, jax.lax.iota(jnp.uint32, size), NUMBERS)
+        high, low = random_words(key, jax.lax.iota(jnp.uint32, size), NUMBERS)
         bits = (high.astype(jnp.uint64) << 20) | (low >> 12).astype(jnp.uint64)
         numbers = jax.lax.bitcast_convert_type(bits | np.uint64(0x3FF0000000000000), jnp.float64) - 1
     else:
-        first, second = _words(key, jax.lax.iota(jnp.uint32, (size + 1) // 2), NUMBERS)
+        first, second = random_words(key, jax.lax.iota(jnp.uint32, (size + 1) // 2), NUMBERS)
         bits = jnp.concatenate([first, second])[:size] >> 9
         numbers = jax.lax.bitcast_convert_type(bits | np.uint32(0x3F800000), jnp.float32) - 1
     # Held back from fusion, or each of several uses would compute them again.
@@ -87,13 +87,13 @@ def _keys(key: Any, counter: Any, purpose: np.uint32) -> Any:
     if isinstance(key, np.ndarray) and not isinstance(counter, jax.Array):
         with np.errstate(over="ignore"):  # words wrap around
             return np.stack(_threefry(key, np.asarray(counter).astype(np.uint32), purpose), axis=-1)
-    words = jnp.stack(_words(key, jnp.asarray(counter).astype(jnp.uint32), purpose), axis=-1)
+    words = jnp.stack(random_words(key, jnp.asarray(counter).astype(jnp.uint32), purpose), axis=-1)
     words = jax.lax.optimization_barrier(words)
     return jax.random.wrap_key_data(words, impl="threefry2x32") if _is_jax_key(key) else words
 
 
 @partial(jax.jit, static_argnums=2)  # traced once for each size, however often it is used
-def _words(key: Key, counter: Array, purpose: np.uint32) -> tuple[Array, Array]:
+def random_words(key: Key, counter: Array, purpose: np.uint32) -> tuple[Array, Array]:
     """Two random words for each counter."""
     return _threefry(words_of(key), counter, purpose)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun, jaxprs_in_params
 
 from sumout.reading.simplify import simplify
 
@@ -28,13 +28,8 @@ def all_equations(jaxpr: Jaxpr, seen: set[int] | None = None) -> Iterator[Any]:
     seen.add(id(jaxpr))
     for eqn in jaxpr.eqns:
         yield eqn
-        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=_is_jaxpr):
-            if _is_jaxpr(inner):
-                yield from all_equations(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner, seen)
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return isinstance(value, (Jaxpr, ClosedJaxpr))
+        for inner in jaxprs_in_params(eqn.params):
+            yield from all_equations(inner, seen)
 
 
 def names_in(closed: ClosedJaxpr) -> set[str]:

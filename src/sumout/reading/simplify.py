@@ -23,6 +23,7 @@ from sumout.reading.arithmetic import compute, is_known_to_numpy
 from sumout.reading.elementwise import ELEMENTWISE
 
 CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2"))
+WHOLE = frozenset(("random_words",))  # of calls, those that are long and often the same: traced once, they stay calls
 RULED = frozenset(("custom_jvp_call", "custom_vjp_call"))  # calls with derivatives of their own
 REDUCTIONS = frozenset(("reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or"))
 REPEATING = frozenset(("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "rev"))
@@ -93,7 +94,7 @@ class _Editor:
 
     def _equation(self, eqn: Any, operands: list[Atom]) -> list[Atom]:
         """What the results of an equation are, once what it takes has been written."""
-        if eqn.primitive.name in self.calls:
+        if eqn.primitive.name in self.calls and eqn.params.get("name") not in WHOLE:
             body = next(eqn.params[p] for p in ("jaxpr", "call_jaxpr", "fun_jaxpr") if p in eqn.params)
             jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
             known = [self.constant(value, v) for v, value in zip(jaxpr.constvars, consts, strict=True)]

@@ -256,7 +256,7 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
         key_move, key_recover = fold_in(key, 2 * number), fold_in(key, 2 * number + 1)
         # Without an accept/reject step, z was drawn for another x than the one reported.
         z = state.z if kernel.is_exact else target.move(key_move, state.x, state.z, data)
-        return kernel.gradient(state, z, data), target.recover(key_recover, state.x, z, data)
+        return kernel.gradient(state, z, data), target.recovered(key_recover, state.x, z, data)
 
     def draw(
         key: Array, key_record: Array, state: Any, data: Data, number: Array, t: Array, steps: Array, length: Array
