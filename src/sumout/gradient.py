@@ -52,7 +52,7 @@ class Target:
         return traced_once(partial(move_jointly, self.move), is_final=True)
 
     @cached_property
-    def recovered(self) -> NuisanceMove:
+    def recovered(self) -> Callable[[Array, Array, Nuisance, Data], Nuisance]:
         """The part that was summed out, drawn; traced once."""
         return traced_once(self.recover, is_final=True)
 

@@ -29,7 +29,7 @@ REDUCTIONS = frozenset(("reduce_sum", "reduce_max", "reduce_min", "reduce_and", 
 REPEATING = frozenset(("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "rev"))
 MOST_KNOWN = 1024  # elements of a constant that is computed with
 
-Atom = Var | Literal
+Atom = Any  # a Var or a Literal
 
 
 def simplify(closed: ClosedJaxpr, *, is_final: bool = False) -> ClosedJaxpr:
@@ -131,9 +131,9 @@ class _Editor:
         """Its value; None if that is not known, or large."""
         if isinstance(atom, Literal):
             return np.asarray(atom.val)
-        value = self.constants.get(atom)
-        is_plain = value is not None and not _is_extended(atom.aval)
-        return np.asarray(value) if is_plain and np.size(value) <= MOST_KNOWN else None
+        if atom not in self.constants or _is_extended(atom.aval) or atom.aval.size > MOST_KNOWN:
+            return None
+        return np.asarray(self.constants[atom])
 
     def _folded(self, eqn: Any, operands: list[Atom]) -> list[Atom] | None:
         """The results of an equation between constants."""
@@ -217,9 +217,9 @@ def _signature(eqn: Any, operands: list[Atom]) -> Any:
     """What two equations have in common that compute the same; None if that cannot be told."""
     if eqn.primitive.name == "optimization_barrier":
         return None
+    values = [np.asarray(v.val) if isinstance(v, Literal) else None for v in operands]
     atoms = tuple(
-        (v.aval.dtype.name, v.aval.shape, np.asarray(v.val).tobytes()) if isinstance(v, Literal) else v
-        for v in operands
+        v if value is None else (value.dtype, value.tobytes()) for v, value in zip(operands, values, strict=True)
     )
     params = tuple(sorted(eqn.params.items(), key=lambda item: item[0]))
     key = eqn.primitive, atoms, params

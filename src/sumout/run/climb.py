@@ -54,7 +54,8 @@ class Climbs:
                 z = target.move(key, x, z, data)
                 return *target.value_and_gradient(x, z, data), z
 
-            if target.is_straight(*jax.tree.map(lambda a: a[0], (x, z)), data):  # less to trace and to compile
+            first_x, first_z = jax.tree.map(lambda a: a[0], (x, z))
+            if target.is_straight(first_x, first_z, data):  # less to trace and to compile
                 return jax.lax.map(lambda each: one(*each), (keys, x, z))
             return jax.vmap(one)(keys, x, z)
 

@@ -91,13 +91,14 @@ class Naming:
 
     def groups(self, record: Record) -> Groups:
         """All arrays, by group and name, with axes (chain, draw) in front."""
-        named = self._named(record.x, record.z)
+        named: dict[str, Any] = self._named(record.x, record.z)
         posterior = named.pop("posterior") | {name: np.asarray(value) for name, value in record.z.items()}
+        stats = {STAT_NAMES.get(str(name), str(name)): np.asarray(value) for name, value in vars(record.info).items()}
         return {
             "posterior": posterior,
             "unconstrained_posterior": self._by_name(record.x),
             "unconstrained_gradient": self._by_name(record.gradient),
-            "sample_stats": {STAT_NAMES.get(name, name): np.asarray(v) for name, v in vars(record.info).items()},
+            "sample_stats": stats,
             **named,
         }
 
