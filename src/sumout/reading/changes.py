@@ -1,0 +1,101 @@
+"""When a site runs through its values, at which of them does each element of an array change?
+
+    where(t < change, early, late)        changes at the value t + 1, and only there, whatever `early` and `late` are
+
+What follows from z and data alone, such as `t < change`, is looked at for one value after the other. From there on the
+changes are followed through the program as scopes are (`interpret.py`): what is computed from elements that change at
+some values, changes at no others.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal, Var
+
+from sumout.reading.abstract import Abstract, constant, dependent
+from sumout.reading.cut import cut
+from sumout.reading.interpret import Reader
+from sumout.reading.scopes import EMPTY, Scopes
+
+NEVER = 0  # the first value is where all begins: nothing changes there
+MOST_LOOKED_AT = 10**8  # elements
+
+
+def find_changes(
+    closed: ClosedJaxpr, targets: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
+) -> list[np.ndarray | None]:
+    """For each target the number of the value at which each element changes, or `NEVER`; None if one changes twice.
+
+    Args:
+        closed: a flat program.
+        targets: variables of it.
+        sites: arguments that run through their values, with a leading axis of values.
+        known: arguments whose values are known. The others are not, and do not change.
+    """
+    if not targets or not sites:
+        return [None] * len(targets)
+    num_values = len(next(iter(sites.values())))
+    edge = _edge(closed, targets, sites, known)
+    if num_values * sum(v.aval.size for v in edge) > MOST_LOOKED_AT:
+        return [None] * len(targets)
+    scopes = Scopes(num_values)
+    changing = dict(zip(edge, _look(closed, edge, sites, known, scopes), strict=True))
+    part = cut(closed, targets, edge)
+    operands = [changing[v] if v in changing else _argument(v, known) for v in part.jaxpr.invars]
+    env = Reader(scopes).run(part.jaxpr, part.consts, operands)
+    found = [env[target].scopes for target in targets]
+    return [None if (ids > num_values).any() else np.where(ids == EMPTY, NEVER, ids - 1) for ids in found]
+
+
+def _edge(
+    closed: ClosedJaxpr, targets: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
+) -> list[Var]:
+    """The last variables on the way to the targets that follow from the sites and from what is known, and no more."""
+    moving, unknown = set(sites), {v for v in closed.jaxpr.invars if v not in sites and v not in known}
+    for eqn in closed.jaxpr.eqns:
+        operands = {v for v in eqn.invars if not isinstance(v, Literal)}
+        for kind in (moving, unknown):
+            if kind & operands:
+                kind.update(eqn.outvars)
+    needed, edge = set(targets), []
+    for eqn in reversed(closed.jaxpr.eqns):
+        for variable in needed.intersection(eqn.outvars) & moving:
+            if variable in unknown:
+                needed.update(v for v in eqn.invars if not isinstance(v, Literal))
+            else:
+                edge.append(variable)
+    return edge + [v for v in sites if v in needed]
+
+
+def _look(
+    closed: ClosedJaxpr,
+    edge: Sequence[Var],
+    sites: Mapping[Var, np.ndarray],
+    known: Mapping[Var, Any],
+    scopes: Scopes,
+) -> list[Abstract]:
+    """The variables for one value after the other: where each element changes, as scopes."""
+    many = scopes.number(frozenset((0, 1)))  # which of them does not matter
+    before, found = None, [np.full(v.aval.shape, EMPTY) for v in edge]
+    for number, values in enumerate(_values(closed, edge, sites, known)):
+        for ids, old, new in zip(found, before or values, values, strict=True):
+            changed = old != new
+            ids[changed] = np.where(ids[changed] == EMPTY, number + 1, many)
+        before = values
+    return [dependent(ids.shape, ids) for ids in found]
+
+
+def _values(
+    closed: ClosedJaxpr, edge: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
+) -> Iterator[list[np.ndarray]]:
+    part, reader = cut(closed, edge), Reader(Scopes(0))
+    settled = {v: _argument(v, known) for v in part.jaxpr.invars if v not in sites}
+    for number in range(len(next(iter(sites.values())))):
+        operands = [settled[v] if v in settled else constant(sites[v][number]) for v in part.jaxpr.invars]
+        env = reader.run(part.jaxpr, part.consts, operands)
+        yield [env[v].value for v in edge]
+
+
+def _argument(variable: Any, known: Mapping[Var, Any]) -> Abstract:
+    return constant(known[variable]) if variable in known else Abstract(variable.aval.shape)

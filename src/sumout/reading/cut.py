@@ -1,0 +1,18 @@
+"""A part of a flat program: what leads to some of its variables, with others given."""
+
+from collections.abc import Collection, Sequence
+
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
+
+
+def cut(closed: ClosedJaxpr, outputs: Sequence[Var | Literal], given: Collection[Var] = ()) -> ClosedJaxpr:
+    """The equations that `outputs` need; variables in `given` are arguments, after those that there are already."""
+    jaxpr, given = closed.jaxpr, list(dict.fromkeys(given))
+    needed = {v for v in outputs if not isinstance(v, Literal)} - set(given)
+    kept = []
+    for eqn in reversed(jaxpr.eqns):
+        if any(v in needed for v in eqn.outvars):
+            kept.append(eqn)
+            needed |= {v for v in eqn.invars if not isinstance(v, Literal)} - set(given)
+    invars = [*jaxpr.invars, *(v for v in given if v not in jaxpr.invars)]
+    return ClosedJaxpr(Jaxpr(jaxpr.constvars, invars, list(outputs), kept[::-1], jaxpr.effects), closed.consts)
