@@ -18,7 +18,7 @@ from sumout.errors import OptionError
 from sumout.marginal.components import MOST_ENTRIES, Component, find_components
 from sumout.marginal.summation import Summation, build_summation
 from sumout.nuisance.block import Block, build_block, stack_blocks
-from sumout.nuisance.gibbs import Gibbs
+from sumout.nuisance.gibbs import Gibbs, build_gibbs
 from sumout.nuisance.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
 from sumout.nuisance.quadratic import QuadraticGibbs, build_quadratic
 from sumout.nuisance.sweep import STAY, Forward, NuisanceMove, Stack, Sweep, Turns
@@ -303,5 +303,10 @@ def _move(block: Block, method: str, tables: list[np.ndarray]) -> Any:
         return Metropolis(block, CountStep(tables[0][..., 0, :]))
     values, allowed = tables
     if method == "gibbs":
-        return Gibbs(block, values, None if allowed.all() else allowed)
+        is_single = values.ndim == 2
+        return (
+            build_gibbs(block, values, allowed)
+            if is_single
+            else Gibbs(block, values, None if allowed.all() else allowed)
+        )
     return Metropolis(block, AroundTheCircle.over(values, allowed.sum(axis=-2)))

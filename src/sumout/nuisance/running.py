@@ -8,6 +8,7 @@ chosen, and nothing is subtracted that was added before.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import jax.numpy as jnp
@@ -48,12 +49,16 @@ class RunningSums:
 def sum_up(rows: list[Array], is_reversed: list[bool]) -> Array:
     """The running totals of some arrays along the last axis, each from its own end, added."""
     if len(rows) * rows[0].size > MOST_IN_TURN:
-        return sum(lax.cumsum(a, axis=a.ndim - 1, reverse=way) for a, way in zip(rows, is_reversed, strict=True))
+        totals = [lax.cumsum(a, axis=a.ndim - 1, reverse=way) for a, way in zip(rows, is_reversed, strict=True)]
+        return reduce(jnp.add, totals)
     turned = [a[..., ::-1] if way else a for a, way in zip(rows, is_reversed, strict=True)]
     steps = jnp.moveaxis(jnp.stack(turned), -1, 0)
-    _, totals = lax.scan(lambda total, step: (total + step,) * 2, jnp.zeros_like(steps[0]), steps)
-    totals = jnp.moveaxis(totals, 0, -1)
-    return sum(totals[i, ..., ::-1] if way else totals[i] for i, way in enumerate(is_reversed))
+    totals = jnp.moveaxis(lax.scan(_add, jnp.zeros_like(steps[0]), steps)[1], 0, -1)
+    return reduce(jnp.add, [a[..., ::-1] if way else a for a, way in zip(totals, is_reversed, strict=True)])
+
+
+def _add(total: Array, step: Array) -> tuple[Array, Array]:
+    return total + step, total + step
 
 
 def build_running(elements: np.ndarray, owners: np.ndarray, changes: np.ndarray, size: int, count: int) -> RunningSums:

@@ -9,20 +9,20 @@ The sums of such terms are found within the program, or are those of its factors
 every value as ever, with these sums given.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal, Var
+from jax.extend.core import ClosedJaxpr, Literal
 from jaxtyping import Array, Float
 
-from sumout.nuisance.block import Block
+from sumout.nuisance.block import Block, shared_elements
 from sumout.nuisance.running import RunningSums, build_running
-from sumout.nuisance.sums import Sums
+from sumout.nuisance.sums import Sums, build_sums
 from sumout.program import Data, Nuisance
 from sumout.reading.changes import NEVER, find_changes
 from sumout.reading.cut import cut
@@ -33,6 +33,22 @@ FEWEST_ENTRIES = 1024  # of terms and values, from which running totals are wort
 GAIN = 4  # how much fewer must be left of them
 
 
+class Total(NamedTuple):
+    """A sum within the program: its variable, the terms it is of, and the running totals that take its place."""
+
+    variable: Any
+    terms: Any
+    sums: RunningSums
+
+
+class Factor(NamedTuple):
+    """An array of factors: its number among them, its variable, and the running totals of it for each member."""
+
+    number: int
+    variable: Any
+    sums: RunningSums
+
+
 @dataclass(frozen=True, eq=False)
 class Switches:
     """The table of a block of which some sums are taken by running totals.
@@ -40,120 +56,116 @@ class Switches:
     Attributes:
         block: the members.
         values: `(K, n)`, or `(K, 1)` where all members share their values.
-        terms: what leads to the terms of sums within the program.
-        within: the running totals of these.
-        factors: numbers of factor arrays that change once, too.
-        of_factors: the running totals of these, by member.
-        others: all else, with the sums and those factors given.
+        totals: the sums within the program.
+        factors: the arrays of factors.
+        terms: the part of the program that leads to the terms of `totals`.
+        others: all of the program but that, with the sums and the factors given.
         sums: of the other factors, by member.
     """
 
     block: Block
     values: np.ndarray
+    totals: tuple[Total, ...]
+    factors: tuple[Factor, ...]
     terms: ClosedJaxpr
-    within: tuple[tuple[tuple[int, ...], RunningSums], ...]
-    factors: tuple[int, ...]
-    of_factors: tuple[RunningSums, ...]
     others: Factorisation
     sums: Sums
 
     @cached_property
-    def table(self) -> Any:
+    def table(self) -> Callable[[Array, Nuisance, Data], Array]:
         """The log weights of all values `(K, n)`, a function of x, z and data."""
         return jax.jit(self._table)  # traced once, however often it is used
 
     def _table(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
-        ends = jax.vmap(lambda values: self._terms(x, self._placed(z, values), data))(self.values[[0, -1]])
-        inner, outer = ends[: len(self.within)], ends[len(self.within) :]
+        place = self.block.place_all if self.values.shape[1] == 1 else self.block.place
+        # With an axis of two: the first value and the last.
+        of_totals, of_factors = jax.vmap(lambda values: self._at_end(x, place(z, values), data))(self.values[[0, -1]])
         given = [
-            sums(*terms).reshape(sums.num_values, *shape)
-            for (shape, sums), terms in zip(self.within, inner, strict=True)
+            total.sums(*terms).reshape(-1, *total.variable.aval.shape)
+            for total, terms in zip(self.totals, of_totals, strict=True)
         ]
-        left_out = [jnp.zeros((1,) * terms[0].ndim, terms.dtype) for terms in outer]
+        left_out = [jnp.zeros((1,) * terms[0].ndim, terms.dtype) for terms in of_factors]
 
-        def at(values: Array, given: Sequence[Array]) -> Array:
-            leaves = jax.tree.leaves((x, self._placed(z, values), data))
+        def at(values: Array, given: list[Array]) -> Array:
+            leaves = jax.tree.leaves((x, place(z, values), data))
             return self.sums(self.others.evaluate(*leaves, *given, *left_out)[0])
 
         table = jax.vmap(at)(jnp.asarray(self.values), given)
-        for sums, terms in zip(self.of_factors, outer, strict=True):
-            table += sums(*terms)
+        for factor, terms in zip(self.factors, of_factors, strict=True):
+            table += factor.sums(*terms)
         return jnp.where(jnp.isnan(table), -jnp.inf, table)
 
-    def _terms(self, x: Array, z: Nuisance, data: Data) -> list[Array]:
+    def _at_end(self, x: Array, z: Nuisance, data: Data) -> tuple[list[Array], list[Array]]:
+        """The terms of the sums and the factors at one value."""
         env = evaluate(self.terms.jaxpr, self.terms.consts, jax.tree.leaves((x, z, data)))
-        found = [env[term].full for term in self.terms.jaxpr.outvars]
-        if self.factors:
-            factors = self.block.structure.spread_factors(x, z, data)
-            found += [factors[number].full for number in self.factors]
-        return found
-
-    def _placed(self, z: Nuisance, values: Array) -> Nuisance:
-        return (self.block.place_all if values.shape == (1,) else self.block.place)(z, values)
+        factors = self.block.structure.spread_factors(x, z, data) if self.factors else ()
+        return [env[total.terms].full for total in self.totals], [factors[f.number].full for f in self.factors]
 
 
 def build_switches(block: Block, values: np.ndarray) -> Switches | None:
     """The table of a block by running totals; None where that is not possible or would gain little."""
-    program, whole = block.structure.program, block.structure.factorisation
-    arguments = whole.closed.jaxpr.invars
-    summed = [eqn for eqn in whole.closed.jaxpr.eqns if _is_sum_within(eqn, whole)]
-    candidates = {eqn.outvars[0]: eqn.invars[0] for eqn in summed if _gains(eqn.invars[0], eqn.outvars[0], values)}
-    alone = [number for bundle in block.sums.bundles if len(bundle) == 1 for number in bundle]
-    candidates |= {whole.leaves[i]: whole.leaves[i] for i in alone if _gains(whole.leaves[i], block, values)}
-    sites = _running_sites(block, values) if candidates else None
+    whole = block.structure.factorisation
+    summed = [
+        eqn
+        for eqn in whole.closed.jaxpr.eqns
+        if _is_sum_within(eqn, whole) and _gains(eqn.invars[0], eqn.outvars[0].aval.size, values)
+    ]
+    numbers = [i for bundle in block.sums.bundles for i in bundle if _gains(whole.leaves[i], block.size, values)]
+    sites = _running_sites(block, values) if summed or numbers else None
     if sites is None:
         return None
-    known = dict(zip(arguments[1 + len(program.z) :], jax.tree.leaves(program.data), strict=True))
-    changes = find_changes(whole.closed, list(candidates.values()), sites, known)
-    found = {
-        variable: at for variable, at in zip(candidates, changes, strict=True) if at is not None and (at != NEVER).any()
-    }
-    # A sum that only another one needs is left to that one.
-    used = _used(cut(whole.closed, whole.closed.jaxpr.outvars, found))
-    found = {variable: at for variable, at in found.items() if variable in used}
-    return _build(block, values, found) if found else None
+    program = block.structure.program
+    data = whole.closed.jaxpr.invars[1 + len(program.z) :]
+    known = dict(zip(data, jax.tree.leaves(program.data), strict=True))
+    targets = [*(eqn.invars[0] for eqn in summed), *(whole.leaves[i] for i in numbers)]
+    found = zip(targets, find_changes(whole.closed, targets, sites, known), strict=True)
+    changes = {v: at for v, at in found if at is not None and (at != NEVER).any()}
+    totals = {eqn.outvars[0]: _total(eqn, changes[eqn.invars[0]], values) for eqn in summed if eqn.invars[0] in changes}
+    numbers = [i for i in numbers if whole.leaves[i] in changes and whole.leaves[i] not in totals]
+    # A sum that only another one or a factor needs is left to that.
+    used = _used(cut(whole.closed, whole.closed.jaxpr.outvars, [*totals, *(whole.leaves[i] for i in numbers)]))
+    outermost = [total for variable, total in totals.items() if variable in used]
+    return _build(block, values, outermost, numbers, changes) if outermost or numbers else None
 
 
-def _build(block: Block, values: np.ndarray, found: dict[Var, np.ndarray]) -> Switches:
-    """The table with the running totals of some sums within the program, and of some factors."""
-    whole, count = block.structure.factorisation, len(values)
-    made_by = {eqn.outvars[0]: eqn for eqn in whole.closed.jaxpr.eqns}
-    factors = [i for i, leaf in enumerate(whole.leaves) if leaf in found and not _is_sum(made_by.get(leaf))]
-    leaves = [whole.leaves[i] for i in factors]
-    totals = [variable for variable in found if variable not in leaves]
-    within = []
-    for total in totals:
-        (axes, shape), at = (made_by[total].params["axes"], total.aval.shape), found[total]
-        owners = np.broadcast_to(np.expand_dims(np.arange(total.aval.size).reshape(shape), axes), at.shape).ravel()
-        within.append((shape, build_running(np.arange(at.size), owners, at, total.aval.size, count)))
+def _build(
+    block: Block, values: np.ndarray, totals: list[Total], numbers: list[int], changes: dict[Any, np.ndarray]
+) -> Switches:
+    structure = block.structure
+    whole = structure.factorisation
+    elements, owners = shared_elements(structure, block.members)
+    arrays = structure.factor_array(elements)
+    starts = np.cumsum([0, *(int(np.prod(shape)) for shape in structure.factor_shapes)])
+    factors = []
+    for i in numbers:
+        inside, leaf = arrays == i, whole.leaves[i]
+        sums = build_running(elements[inside] - starts[i], owners[inside], changes[leaf], block.size, len(values))
+        factors.append(Factor(i, leaf, sums))
+    left = ~np.isin(arrays, numbers)
+    given = [part.variable for part in (*totals, *factors)]
     return Switches(
         block,
         values,
-        cut(whole.closed, [made_by[total].invars[0] for total in totals]),
-        tuple(within),
+        tuple(totals),
         tuple(factors),
-        tuple(build_running(*_owned(block, i), found[whole.leaves[i]], block.size, count) for i in factors),
-        replace(whole, closed=cut(whole.closed, whole.closed.jaxpr.outvars, [*totals, *leaves])),
-        _without(block.sums, factors),
+        cut(whole.closed, [total.terms for total in totals]),
+        replace(whole, closed=cut(whole.closed, whole.closed.jaxpr.outvars, given)),
+        build_sums(structure, (elements[left], owners[left]), block.size),
     )
-
-
-def _is_sum(eqn: Any) -> bool:
-    return eqn is not None and eqn.primitive.name == "reduce_sum"
 
 
 def _is_sum_within(eqn: Any, whole: Factorisation) -> bool:
     """Whether an equation adds up numbers before the factors are there, or as the last thing in a factor."""
     total = eqn.outvars[0]
-    is_floating = jnp.issubdtype(total.aval.dtype, jnp.floating)
-    return _is_sum(eqn) and is_floating and (total in whole.leaves or not whole.is_reached(total))
+    if eqn.primitive.name != "reduce_sum" or not jnp.issubdtype(total.aval.dtype, jnp.floating):
+        return False
+    return total in whole.leaves or not whole.is_reached(total)
 
 
-def _gains(terms: Any, owners: Var | Block, values: np.ndarray) -> bool:
+def _gains(terms: Any, num_owners: int, values: np.ndarray) -> bool:
     """Whether running totals are much less work than all terms for all values."""
-    size = owners.size if isinstance(owners, Block) else owners.aval.size
-    entries = len(values) * terms.aval.size
-    return entries >= max(FEWEST_ENTRIES, GAIN * (terms.aval.size + len(values) * size))
+    num_terms = terms.aval.size
+    return len(values) * num_terms >= max(FEWEST_ENTRIES, GAIN * (num_terms + len(values) * num_owners))
 
 
 def _running_sites(block: Block, values: np.ndarray) -> dict[Any, np.ndarray] | None:
@@ -176,15 +188,10 @@ def _used(closed: ClosedJaxpr) -> set[Any]:
     return {v for v in atoms if not isinstance(v, Literal)}
 
 
-def _owned(block: Block, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """The elements of a factor array that depend on a member, and the member."""
-    structure = block.structure
-    columns = structure.scopes_by_site[block.members].tocoo()
-    inside = structure.factor_array(columns.col) == number
-    start = sum(int(np.prod(shape)) for shape in structure.factor_shapes[:number])
-    return columns.col[inside].astype(np.int64) - start, columns.row[inside].astype(np.int64)
-
-
-def _without(sums: Sums, factors: Sequence[int]) -> Sums:
-    kept = [(b, o) for b, o in zip(sums.bundles, sums.owned, strict=True) if b[0] not in factors]
-    return replace(sums, bundles=tuple(b for b, _ in kept), owned=tuple(o for _, o in kept))
+def _total(eqn: Any, changes: np.ndarray, values: np.ndarray) -> Total:
+    """A sum whose terms change where they do."""
+    (total,), (terms,) = eqn.outvars, eqn.invars
+    owners = np.expand_dims(np.arange(total.aval.size).reshape(total.aval.shape), eqn.params["axes"])
+    owners = np.broadcast_to(owners, changes.shape).ravel()
+    sums = build_running(np.arange(changes.size), owners, changes, total.aval.size, len(values))
+    return Total(total, terms, sums)

@@ -50,7 +50,7 @@ def find_changes(
 
 def _edge(
     closed: ClosedJaxpr, targets: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
-) -> list[Var]:
+) -> list[Any]:
     """The last variables on the way to the targets that follow from the sites and from what is known, and no more."""
     moving, unknown = set(sites), {v for v in closed.jaxpr.invars if v not in sites and v not in known}
     for eqn in closed.jaxpr.eqns:
@@ -70,7 +70,7 @@ def _edge(
 
 def _look(
     closed: ClosedJaxpr,
-    edge: Sequence[Var],
+    edge: Sequence[Any],
     sites: Mapping[Var, np.ndarray],
     known: Mapping[Var, Any],
     scopes: Scopes,
@@ -87,7 +87,7 @@ def _look(
 
 
 def _values(
-    closed: ClosedJaxpr, edge: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
+    closed: ClosedJaxpr, edge: Sequence[Any], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
 ) -> Iterator[list[np.ndarray]]:
     part, reader = cut(closed, edge), Reader(Scopes(0))
     settled = {v: _argument(v, known) for v in part.jaxpr.invars if v not in sites}

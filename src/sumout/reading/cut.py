@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
+from jax.extend.core import ClosedJaxpr, Literal, Var
 
 
 def cut(closed: ClosedJaxpr, outputs: Sequence[Var | Literal], given: Collection[Var] = ()) -> ClosedJaxpr:
@@ -15,4 +15,5 @@ def cut(closed: ClosedJaxpr, outputs: Sequence[Var | Literal], given: Collection
             kept.append(eqn)
             needed |= {v for v in eqn.invars if not isinstance(v, Literal)} - set(given)
     invars = [*jaxpr.invars, *(v for v in given if v not in jaxpr.invars)]
-    return ClosedJaxpr(Jaxpr(jaxpr.constvars, invars, list(outputs), kept[::-1], jaxpr.effects), closed.consts)
+    part = jaxpr.replace(invars=invars, outvars=list(outputs), eqns=kept[::-1])
+    return ClosedJaxpr(part, closed.consts)
