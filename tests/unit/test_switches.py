@@ -103,6 +103,12 @@ SWITCHES = {
     "of other values": lambda: density(
         lambda z, t, a, b: jnp.where(t < z["k"], a, b), z={"k": sumout.finite(np.arange(-5, 35) * 1.5)}
     ),
+    "of fractions": lambda: density(
+        lambda z, t, a, b: jnp.where(t < z["k"], a, b), (COUNTS, T * 0.1), {"k": sumout.finite(np.arange(YEARS) * 0.1)}
+    ),
+    "of quotients": lambda: density(
+        lambda z, t, a, b: jnp.where(t / 7.0 < z["k"] / 7.0, a, b), z={"k": sumout.finite(np.arange(1, YEARS + 1))}
+    ),
     "from above": lambda: density(
         lambda z, t, a, b: jnp.where(t < z["k"], a, b), z={"k": sumout.finite(np.arange(YEARS)[::-1])}
     ),

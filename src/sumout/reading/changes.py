@@ -7,11 +7,13 @@ changes are followed through the program as scopes are (`interpret.py`): what is
 some values, changes at no others.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal, Var
+from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 
 from sumout.reading.abstract import Abstract, constant, dependent
 from sumout.reading.cut import cut
@@ -89,13 +91,39 @@ def _look(
 def _values(
     closed: ClosedJaxpr, edge: Sequence[Any], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
 ) -> Iterator[list[np.ndarray]]:
-    part, reader = cut(closed, edge), Reader(Scopes(0))
-    settled = {v: _argument(v, known) for v in part.jaxpr.invars if v not in sites}
+    """The variables at one value after the other: by NumPy if that is certain to be the same, as the program if not."""
+    part = cut(closed, edge)
+    atoms = [v for eqn in part.jaxpr.eqns for v in (*eqn.invars, *eqn.outvars)]
+    by_numpy = all(not jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in atoms)
+    needed = [v for v in part.jaxpr.invars if v in sites or v in known]
+    reader, run = Reader(Scopes(0)), _compiled(part, needed)
+    typed = {v: _typed(v, known[v]) for v in needed if v in known}
     for number in range(len(next(iter(sites.values())))):
-        operands = [settled[v] if v in settled else constant(sites[v][number]) for v in part.jaxpr.invars]
-        env = reader.run(part.jaxpr, part.consts, operands)
-        yield [env[v].value for v in edge]
+        arguments = {v: sites[v][number] if v in sites else typed[v] for v in needed}
+        if by_numpy:
+            env = reader.run(part.jaxpr, part.consts, [_argument(v, arguments) for v in part.jaxpr.invars])
+            yield [env[v].value for v in edge]
+        else:
+            yield [np.asarray(value) for value in run(*arguments.values())]
+
+
+def _compiled(part: ClosedJaxpr, given: Sequence[Any]) -> Callable[..., list[Any]]:
+    """A part of a program as a function of some arguments; it needs no others."""
+
+    def run(*values: Any) -> list[Any]:
+        named = dict(zip(given, values, strict=True))
+        arguments = [named.get(v, jnp.zeros(v.aval.shape, v.aval.dtype)) for v in part.jaxpr.invars]
+        return jaxpr_as_fun(part)(*arguments)
+
+    return jax.jit(run)
 
 
 def _argument(variable: Any, known: Mapping[Var, Any]) -> Abstract:
-    return constant(known[variable]) if variable in known else Abstract(variable.aval.shape)
+    return constant(_typed(variable, known[variable])) if variable in known else Abstract(variable.aval.shape)
+
+
+def _typed(variable: Any, value: Any) -> Any:
+    """As the program has it: a fraction in single precision may be another number in double."""
+    dtype = variable.aval.dtype
+    is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+    return value if is_key else np.asarray(value).astype(dtype, copy=False)
