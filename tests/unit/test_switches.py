@@ -243,3 +243,27 @@ def test_running_sums(size, count):
     chosen = np.where(np.arange(count)[:, None] < at, first, last)[:, elements]
     expected = np.stack([chosen[:, owners[elements] == i].sum(axis=1) for i in range(size)], axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_a_switch_point_of_many_values_is_summed_out():
+    t = np.arange(600)
+    y = RNG.poisson(np.where(t < 200, 4.0, 1.0))
+    program = density(lambda z, t, a, b: jnp.where(t < z["k"], a, b), (y, t), {"k": sumout.finite(600)})
+    plan, (block,) = blocks_of(program)
+    assert block.switches is not None
+    x = random_x(program)
+    found = jax.value_and_grad(plan.log_density)(x, some_z(program), program.data)
+    expected = jax.value_and_grad(log_marginal(program, joint_states(program)))(x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), found, expected)
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda z, t, a, b: a + b * (t - z["k"]) ** 2,  # no switch
+        lambda z, t, a, b: jnp.where(t < z["k"], a, b) + jnp.exp(-((t - z["k"]) ** 2)).sum(),  # beside one
+    ],
+)
+def test_other_sites_of_many_values_are_not(choose):
+    program = density(choose, (COUNTS, T), {"k": sumout.finite(300)})
+    assert make_plan(sumout.read(program)).summation is None

@@ -25,7 +25,7 @@ from sumout.nuisance.running import RunningSums, build_running
 from sumout.nuisance.sums import Sums, build_sums
 from sumout.program import Data, Nuisance
 from sumout.reading.changes import NEVER, find_changes
-from sumout.reading.cut import cut
+from sumout.reading.cut import cut, following
 from sumout.reading.evaluate import evaluate
 from sumout.reading.factors import Factorisation
 
@@ -70,6 +70,14 @@ class Switches:
     terms: ClosedJaxpr
     others: Factorisation
     sums: Sums
+
+    @property
+    def work(self) -> int:
+        """Elements of the largest array that is still computed for every value."""
+        part = self.others.closed
+        moving = [*_places(self.block).values(), *(total.variable for total in self.totals)]
+        arrays: set[Any] = following(part, moving)
+        return max((v.aval.size for v in arrays), default=0)
 
     @cached_property
     def table(self) -> Callable[[Array, Nuisance, Data], Array]:
@@ -170,9 +178,7 @@ def _gains(terms: Any, num_owners: int, values: np.ndarray) -> bool:
 
 def _running_sites(block: Block, values: np.ndarray) -> dict[Any, np.ndarray] | None:
     """The sites of a block as arguments that run through their values; None if some of their elements stay behind."""
-    program = block.structure.program
-    places = dict(zip(sorted(program.z), block.structure.factorisation.closed.jaxpr.invars[1:], strict=False))
-    found = {}
+    program, places, found = block.structure.program, _places(block), {}
     for name, slot in zip(block.names, block.slots, strict=True):
         site = program.z[name]
         slot = np.arange(block.size) if slot is None else np.asarray(slot)
@@ -181,6 +187,13 @@ def _running_sites(block: Block, values: np.ndarray) -> dict[Any, np.ndarray] | 
         rows = np.broadcast_to(values, (len(values), block.size))[:, slot]
         found[places[name]] = rows.reshape(len(values), *site.shape).astype(site.dtype)
     return found
+
+
+def _places(block: Block) -> dict[str, Any]:
+    """The arguments of the program that are sites of a block."""
+    arguments = block.structure.factorisation.closed.jaxpr.invars[1:]
+    every = dict(zip(sorted(block.structure.program.z), arguments, strict=False))
+    return {name: every[name] for name in block.names}
 
 
 def _used(closed: ClosedJaxpr) -> set[Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 
 from sumout.reading.abstract import Abstract, constant, dependent
-from sumout.reading.cut import cut
+from sumout.reading.cut import cut, following
 from sumout.reading.interpret import Reader
 from sumout.reading.scopes import EMPTY, Scopes
 
@@ -54,12 +54,8 @@ def _edge(
     closed: ClosedJaxpr, targets: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
 ) -> list[Any]:
     """The last variables on the way to the targets that follow from the sites and from what is known, and no more."""
-    moving, unknown = set(sites), {v for v in closed.jaxpr.invars if v not in sites and v not in known}
-    for eqn in closed.jaxpr.eqns:
-        operands = {v for v in eqn.invars if not isinstance(v, Literal)}
-        for kind in (moving, unknown):
-            if kind & operands:
-                kind.update(eqn.outvars)
+    moving = following(closed, sites)
+    unknown = following(closed, [v for v in closed.jaxpr.invars if v not in sites and v not in known])
     needed, edge = set(targets), []
     for eqn in reversed(closed.jaxpr.eqns):
         for variable in needed.intersection(eqn.outvars) & moving:

@@ -1,6 +1,7 @@
 """A part of a flat program: what leads to some of its variables, with others given."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Literal, Var
 
@@ -17,3 +18,12 @@ def cut(closed: ClosedJaxpr, outputs: Sequence[Var | Literal], given: Collection
     invars = [*jaxpr.invars, *(v for v in given if v not in jaxpr.invars)]
     part = jaxpr.replace(invars=invars, outvars=list(outputs), eqns=kept[::-1])
     return ClosedJaxpr(part, closed.consts)
+
+
+def following(closed: ClosedJaxpr, variables: Iterable[Any]) -> set[Any]:
+    """Some variables, and all that are computed from them."""
+    found = set(variables)
+    for eqn in closed.jaxpr.eqns:
+        if any(not isinstance(v, Literal) and v in found for v in eqn.invars):
+            found.update(eqn.outvars)
+    return found
