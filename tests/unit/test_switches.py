@@ -12,6 +12,7 @@ from jax.scipy.special import logsumexp
 from numpyro.distributions import constraints
 
 import sumout
+from sumout.likelihood import build_likelihood
 from sumout.nuisance.running import build_running
 from sumout.plan import make_plan
 from sumout.run.one_piece import largest_array
@@ -267,3 +268,22 @@ def test_a_switch_point_of_many_values_is_summed_out():
 def test_other_sites_of_many_values_are_not(choose):
     program = density(choose, (COUNTS, T), {"k": sumout.finite(300)})
     assert make_plan(sumout.read(program)).summation is None
+
+
+def two_series(y, t):
+    """A switch point for each of two series, and data that know of none."""
+    a = numpyro.sample("a", dist.Exponential(1.0).expand([2]))
+    with numpyro.plate("series", 2):
+        k = numpyro.sample("k", dist.DiscreteUniform(0, YEARS - 1))
+    numpyro.sample("y", dist.Poisson(jnp.where(t < k[:, None], a[0], a[1])), obs=jnp.stack([y, y[::-1]]))
+    numpyro.sample("w", dist.Normal(a, 1.0), obs=jnp.array([0.3, 2.0]))
+
+
+@pytest.mark.parametrize("model", [by_numpyro, two_series])
+def test_log_likelihoods_are_those_by_all_values(model):
+    program = sumout.program(model, COUNTS, SHUFFLED)
+    likelihood = build_likelihood(make_plan(sumout.read(program)))
+    assert likelihood.changes is not None
+    x, z = random_x(program), some_z(program)
+    found, expected = (jax.jit(one)(x, z, program.data) for one in (likelihood, replace(likelihood, changes=None)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), found, expected)
