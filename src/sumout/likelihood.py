@@ -76,14 +76,19 @@ class Likelihood:
         """From the densities at the first value and at the last."""
         assert self.changes is not None
         owner, change = self.owners[name], self.changes[name].ravel()
-        until = jax.lax.cumlogsumexp(log_marginals, axis=1)
-        until = jnp.pad(until, ((0, 0), (1, 0)), constant_values=-jnp.inf)[:, :-1]
-        since = jax.lax.cumlogsumexp(log_marginals, axis=1, reverse=True)
+        both = jnp.stack([log_marginals.T, log_marginals.T[::-1]], axis=1)
+        totals = jax.lax.scan(_add, jnp.full(both.shape[1:], -jnp.inf), both)[1]  # before and after each value
+        until, since = totals[:, 0, 0].T, totals[::-1, 1, 1].T
         site = np.maximum(owner, 0)
         marginals = jnp.stack([until[site, change], since[site, change]])
         table = ends.reshape(2, -1)
         cavity = jnp.where(marginals == -jnp.inf, -jnp.inf, marginals - table)
         return jnp.where(owner >= 0, -log_sum_columns(cavity), table[0]).reshape(ends.shape[1:])
+
+
+def _add(total: Array, step: Array) -> tuple[Array, Array]:
+    """Of logarithms, one by one: in rounds of pairs, as `cumlogsumexp` does it, that took ten times as long."""
+    return jnp.logaddexp(total, step), jnp.stack([total, jnp.logaddexp(total, step)])
 
 
 def _log_likelihood(program: Program, x: Array, z: Nuisance, data: Data) -> dict[str, Array]:
