@@ -15,11 +15,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sumout.errors import OptionError
-from sumout.nuisance.sweep import STAY, NuisanceMove
+from sumout.nuisance.sweep import STAY, NuisanceMove, move_jointly
 from sumout.plan import Plan, plan_for
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import fold_in
-from sumout.reading.equations import traced_once
+from sumout.reading.equations import names_in, traced_once
+
+LOOPS = {"scan", "while"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +44,26 @@ class Target:
     @cached_property
     def value_and_gradient(self) -> Callable[[Array, Nuisance, Data], tuple[Array, Array]]:
         """The log density and its gradient in x; traced once, however often it is used."""
-        return traced_once(jax.value_and_grad(self.log_density))
+        return traced_once(jax.value_and_grad(traced_once(self.log_density)), is_final=True)
+
+    @cached_property
+    def move_jointly(self) -> Callable[[Array, Array, Nuisance, Data], tuple[Array, Nuisance]]:
+        """A move on z that takes along what it can of x; traced once."""
+        return traced_once(partial(move_jointly, self.move), is_final=True)
+
+    @cached_property
+    def recovered(self) -> Callable[[Array, Array, Nuisance, Data], Nuisance]:
+        """The part that was summed out, drawn; traced once."""
+        return traced_once(self.recover, is_final=True)
 
     @property
     def is_still(self) -> bool:
         """Whether z never moves: all of it is summed out, or there is none."""
         return self.move is STAY and self.part is None
+
+    def is_straight(self, x: Array, z: Nuisance, data: Data) -> bool:
+        """Whether a step takes gradients alone, and these have no loop in them; of arguments only shapes matter."""
+        return self.is_still and not LOOPS & names_in(jax.make_jaxpr(self.value_and_gradient)(x, z, data))
 
     def turn(self, key: Array, x: Array, z: Nuisance, data: Data, t: Array) -> Nuisance:
         """Move z, or the part of it whose turn it is at step t."""

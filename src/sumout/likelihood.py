@@ -57,7 +57,7 @@ class Likelihood:
         def at(number: Array) -> dict[str, Array]:
             placed = place_numbers(z, settings, number)
             full = {name: jnp.broadcast_to(value, z[name].shape) for name, value in placed.items()}
-            return _log_likelihood(self.program, x, full, data)
+            return self.program.log_likelihood(x, full, data)
 
         if self.changes is not None:
             ends = jax.vmap(at)(jnp.array([0, count - 1]))
@@ -91,11 +91,6 @@ def _add(total: Array, step: Array) -> tuple[Array, Array]:
     return jnp.logaddexp(total, step), jnp.stack([total, jnp.logaddexp(total, step)])
 
 
-def _log_likelihood(program: Program, x: Array, z: Nuisance, data: Data) -> dict[str, Array]:
-    assert program.log_likelihood_named is not None
-    return program.log_likelihood_named(program.unravel(x), z, data)
-
-
 def build_likelihood(plan: Plan) -> Likelihood | str:
     """The log likelihood of every datum, or in words why there is none."""
     program = plan.structure.program
@@ -105,11 +100,11 @@ def build_likelihood(plan: Plan) -> Likelihood | str:
         return "no discrete site is summed out"
     names = list(program.observed)
     summed = plan.summation.summed
-    shapes = jax.eval_shape(lambda *args: _log_likelihood(program, *args), *program.abstract_arguments())
+    shapes = jax.eval_shape(program.log_likelihood, *program.abstract_arguments())
     if not names or set(shapes) != set(names):
         return "the model has no observed site"
     closed = flatten(
-        lambda *args: [_log_likelihood(program, *args)[name] for name in names], *program.abstract_arguments()
+        lambda *args: [program.log_likelihood(*args)[name] for name in names], *program.abstract_arguments()
     )
     scopes = element_scopes(program, closed)
     owners = {}

@@ -19,16 +19,16 @@ from sumout.ascent.drawn import ascend_with_draws
 from sumout.ascent.exact import ascend_exactly
 from sumout.ascent.maximum import Maximum
 from sumout.ascent.tell import build_maximum, refuse_moving_supports
+from sumout.compiling.ahead import briefly
 from sumout.doctor.blame import describe_failure
+from sumout.doctor.guard import Guard, guard_plan
 from sumout.errors import ModelError, OptionError, StartError
 from sumout.gradient import Target, make_target
 from sumout.plan import plan_for
 from sumout.program import Nuisance, Program
 from sumout.randomness import Key, new_key, split
-from sumout.run.ahead import briefly
 from sumout.run.climb import Climbs
 from sumout.run.progress import bar
-from sumout.run.setup import guard_reading
 
 
 def maximize(
@@ -86,7 +86,7 @@ def maximize(
 
         x, z = _start(aim, target, key_start, starts)
         one = jax.tree.map(lambda a: a[0], z)
-        guard_reading(made, key_guard, x[0], one)
+        guard_plan(Guard(made.structure), made, key_guard, x[0], one)
         if made.sums_all:
             ends = ascend_exactly(
                 lambda x, data: target.log_density(x, one, data), x, z, aim.data,

@@ -151,6 +151,13 @@ class Program:
         # Jitted, so that it is traced once however often other compiled code calls it.
         return jax.jit(lambda x, z, data: self.log_joint(self.unravel(x), z, data))
 
+    @cached_property
+    def log_likelihood(self) -> Callable[[Float[Array, " num_x"], Nuisance, Data], dict[str, Array]]:
+        """The log density of every datum, by name, where the program knows it; traced once likewise."""
+        named = self.log_likelihood_named
+        assert named is not None
+        return jax.jit(lambda x, z, data: named(self.unravel(x), z, data))
+
     def constrain(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> dict[str, Array]:
         """Named values of x as the user knows them, and the deterministics."""
         return self.constrain_named(self.unravel(x), z, data)

@@ -23,7 +23,9 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
 ROUNDS = 20
 NUMBERS, FOLDED, SPLIT = np.uint32(0), np.uint32(1), np.uint32(2)  # the second half of the counter
-
+# Single operations of JAX's, not its operators: these take several times as long to trace.
+BY_JAX = jax.lax.add, jax.lax.bitwise_xor, jax.lax.bitwise_or, jax.lax.shift_left, jax.lax.shift_right_logical
+BY_NUMPY = np.add, np.bitwise_xor, np.bitwise_or, np.left_shift, np.right_shift
 
 Key = Array | np.ndarray
 K = TypeVar("K", bound=Key)
@@ -49,11 +51,11 @@ def uniform(key: Key, shape: tuple[int, ...], dtype: Any = None) -> Array:
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
     size = int(np.prod(shape))
     if dtype == jnp.float64:
-        high, low = _words(key, jax.lax.iota(jnp.uint32, size), NUMBERS)
+        high, low = random_words(key, jax.lax.iota(jnp.uint32, size), NUMBERS)
         bits = (high.astype(jnp.uint64) << 20) | (low >> 12).astype(jnp.uint64)
         numbers = jax.lax.bitcast_convert_type(bits | np.uint64(0x3FF0000000000000), jnp.float64) - 1
     else:
-        first, second = _words(key, jax.lax.iota(jnp.uint32, (size + 1) // 2), NUMBERS)
+        first, second = random_words(key, jax.lax.iota(jnp.uint32, (size + 1) // 2), NUMBERS)
         bits = jnp.concatenate([first, second])[:size] >> 9
         numbers = jax.lax.bitcast_convert_type(bits | np.uint32(0x3F800000), jnp.float32) - 1
     # Held back from fusion, or each of several uses would compute them again.
@@ -62,7 +64,11 @@ def uniform(key: Key, shape: tuple[int, ...], dtype: Any = None) -> Array:
 
 def normal(key: Key, shape: tuple[int, ...], dtype: Any = None) -> Array:
     """Standard normal numbers."""
-    numbers = uniform(key, shape, dtype)
+    return as_normal(uniform(key, shape, dtype))
+
+
+def as_normal(numbers: Array) -> Array:
+    """Standard normal numbers from uniform ones."""
     lowest = np.nextafter(np.array(-1, numbers.dtype), np.array(0, numbers.dtype))
     return np.sqrt(2).astype(numbers.dtype) * jax.lax.erf_inv(jnp.maximum(2 * numbers - 1, lowest))
 
@@ -79,14 +85,15 @@ def as_jax_key(key: Key) -> Array:
 
 def _keys(key: Any, counter: Any, purpose: np.uint32) -> Any:
     if isinstance(key, np.ndarray) and not isinstance(counter, jax.Array):
-        return np.stack(_threefry(key, np.asarray(counter).astype(np.uint32), purpose), axis=-1)
-    words = jnp.stack(_words(key, jnp.asarray(counter).astype(jnp.uint32), purpose), axis=-1)
+        with np.errstate(over="ignore"):  # words wrap around
+            return np.stack(_threefry(key, np.asarray(counter).astype(np.uint32), purpose), axis=-1)
+    words = jnp.stack(random_words(key, jnp.asarray(counter).astype(jnp.uint32), purpose), axis=-1)
     words = jax.lax.optimization_barrier(words)
     return jax.random.wrap_key_data(words, impl="threefry2x32") if _is_jax_key(key) else words
 
 
 @partial(jax.jit, static_argnums=2)  # traced once for each size, however often it is used
-def _words(key: Key, counter: Array, purpose: np.uint32) -> tuple[Array, Array]:
+def random_words(key: Key, counter: Array, purpose: np.uint32) -> tuple[Array, Array]:
     """Two random words for each counter."""
     return _threefry(words_of(key), counter, purpose)
 
@@ -102,14 +109,16 @@ def _is_jax_key(key: Key) -> bool:
 
 def _threefry(words: Any, counter: Any, purpose: np.uint32) -> tuple[Any, Any]:
     """By NumPy or by JAX, whatever it is given."""
-    words = [words[i : i + 1] for i in range(2)]  # arrays wrap around, NumPy's numbers complain
-    keys = (words[0], words[1], words[0] ^ words[1] ^ PARITY)
-    a, b = counter + keys[0], purpose + keys[1] + 0 * counter
+    add, xor, either, left, right = BY_NUMPY if isinstance(counter, np.ndarray) else BY_JAX
+    shape, counter = counter.shape, counter.reshape(-1)
+    first, second = words[0:1].reshape(()), words[1:2].reshape(())
+    keys = first, second, xor(xor(first, second), PARITY)
+    a, b = add(counter, first), add(xor(counter, counter), add(second, purpose))
     for i in range(ROUNDS):
-        turn = np.uint32(ROTATIONS[i // 4 % 2][i % 4])
-        a = a + b
-        b = ((b << turn) | (b >> (32 - turn))) ^ a
+        turn = ROTATIONS[i // 4 % 2][i % 4]
+        a = add(a, b)
+        b = xor(either(left(b, np.uint32(turn)), right(b, np.uint32(32 - turn))), a)
         if i % 4 == 3:
             j = i // 4 + 1
-            a, b = a + keys[j % 3], b + keys[(j + 1) % 3] + np.uint32(j)
-    return a.reshape(counter.shape), b.reshape(counter.shape)
+            a, b = add(a, keys[j % 3]), add(add(b, keys[(j + 1) % 3]), np.uint32(j))
+    return a.reshape(shape), b.reshape(shape)

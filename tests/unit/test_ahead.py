@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sumout.compiling.ahead import Ahead
 from sumout.reading.equations import traced_once
-from sumout.run.ahead import Ahead
 
 
 def counting():
@@ -42,7 +42,7 @@ def test_what_is_compiled_can_be_called_under_other_settings():
 
 
 def test_errors_of_the_compiler_are_told(monkeypatch):
-    monkeypatch.setattr("sumout.run.ahead.QUICK_COMPILE", {"no_such_option": True})
+    monkeypatch.setattr("sumout.compiling.ahead.QUICK_COMPILE", {"no_such_option": True})
     broken = Ahead(lambda a: 2 * a, times=1)
     with pytest.raises(Exception, match="no_such_option"):
         broken(jnp.ones(3))

@@ -21,6 +21,7 @@ WALK = (
     "guesses",
     "frontends",
     "reading",
+    "compiling",
     "nuisance",
     "marginal",
     "plan",

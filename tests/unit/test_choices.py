@@ -38,8 +38,12 @@ CASES = {
 
 # Log density, and whether all that is summed over is computed before the choice.
 SUMS = {
-    "of a function and another choice": (
+    "of a function and the same choice again": (
         lambda x, z, data: (data["y"] * jnp.log(by_z(x, z)) - by_z(x, z)).sum(),
+        True,
+    ),
+    "of a function and another choice": (
+        lambda x, z, data: (data["y"] * jnp.log(by_z(x, z)) - jnp.where(z["k"] >= T, x[0], x[1])).sum(),
         False,
     ),
     "of a function and what it is of": (lambda x, z, data: log_poisson(data["y"], by_z(x, z)).sum(), True),

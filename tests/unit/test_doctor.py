@@ -25,7 +25,7 @@ COIN = {"z": sumout.finite(2)}
 def found(check, log_density, x=A, z=COIN, data=None, plan=None):
     """What one check says of a plain density."""
     program = sumout.density(log_density, x=x, z=z, data=data)
-    return list(check(Examination(plan_for(program, plan))))
+    return list(check(Examination(plan_for(program, plan)).look()))
 
 
 def normal(x):
@@ -143,7 +143,7 @@ def test_what_is_predicted_is_not_idle():
         numpyro.sample("forgotten", dist.Bernoulli(0.5))
 
     program = sumout.program(predicting, np.array([1, 2]))
-    messages = [finding.message for finding in check_influence(Examination(plan_for(program)))]
+    messages = [finding.message for finding in check_influence(Examination(plan_for(program)).look())]
     assert len(messages) == 1
     assert "'forgotten'" in messages[0]
 
@@ -222,7 +222,7 @@ def test_starts_that_only_the_moves_can_find():
         return normal(x["a"] - z["z"].sum()) + jnp.where(z["z"] == 1, 0.0, -jnp.inf).sum()
 
     program = sumout.density(rare, x=A, z=z)
-    exam = Examination(plan_for(program))
+    exam = Examination(plan_for(program)).look()
     assert (exam.tried == -np.inf).all()
     assert exam.is_sound.any()
     assert sumout.check(program)

@@ -44,10 +44,14 @@ def test_recovered_z_does_not_depend_on_the_chunks_and_stays_out_of_the_chain(ke
 
 
 @pytest.mark.parametrize(
-    ("chains", "sizes"), [(1, [1]), (2, [2]), (3, [3]), (4, [2, 2]), (5, [5]), (6, [2, 2, 2]), (9, [3, 3, 3])]
-)
-def test_groups_are_of_one_size(chains, sizes):
-    groups = part({"a": np.arange(chains), "b": np.arange(2 * chains).reshape(chains, 2)})
+    ("least", "chains", "sizes"),
+    [
+        (2, 1, [1]), (2, 2, [2]), (2, 3, [3]), (2, 4, [2, 2]), (2, 5, [5]), (2, 6, [2, 2, 2]), (2, 9, [3, 3, 3]),
+        (1, 1, [1]), (1, 3, [1, 1, 1]), (1, 4, [1, 1, 1, 1]),
+    ],
+)  # fmt: skip
+def test_groups_are_of_one_size(least, chains, sizes):
+    groups = part({"a": np.arange(chains), "b": np.arange(2 * chains).reshape(chains, 2)}, least)
     assert [len(group["a"]) for group in groups] == sizes
     np.testing.assert_array_equal(np.concatenate([group["b"] for group in groups])[:, 0], 2 * np.arange(chains))
 

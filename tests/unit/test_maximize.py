@@ -63,7 +63,7 @@ def drawn():
 
 
 def test_hills_are_compared_where_the_density_is_not_known(drawn):
-    """Eight ascents with z drawn: gaps by integrating noisy gradients (standard error about 0.05 here)."""
+    """Eight ascents with z drawn: gaps by integrating noisy gradients, each with its standard error."""
     assert drawn.converged
     assert drawn.log_density is None
     assert drawn.z_mode is None
@@ -72,8 +72,9 @@ def test_hills_are_compared_where_the_density_is_not_known(drawn):
     ends = np.array([start.x["x"] for start in drawn.starts])
     assert (ends < 0).any()
     errors = np.array([start.gap - (lower if start.x["x"] < 0 else 0.0) for start in drawn.starts])
-    assert np.abs(errors).max() < 0.3
-    assert (np.abs(errors) <= 5 * np.array([start.gap_error for start in drawn.starts]) + 1e-3).all()
+    told = np.array([start.gap_error for start in drawn.starts])
+    assert told.max() < 0.5
+    assert (np.abs(errors) <= 3 * told + 1e-3).all()
 
 
 def given(x):

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sumout.run.ahead import Ahead
-from sumout.run.one_piece import MARK, MOST_ELEMENTS, is_small
+from sumout.compiling.ahead import Ahead
+from sumout.compiling.one_piece import MARK, MOST_ELEMENTS, is_small
 
 
 def looped(step, num=5):
@@ -34,15 +34,15 @@ STEPS = {
 def test_numbers_are_the_same(name):
     x, data = jnp.arange(4.0), {"a": jnp.asarray(np.random.default_rng(0).normal(size=(4, 4))), "b": jnp.zeros((0, 2))}
     run = looped(STEPS[name])
-    found = Ahead(run, is_loop=True)(x, jnp.ones(()), data)  # an argument that nothing uses must not matter
+    found = Ahead(run)(x, jnp.ones(()), data)  # an argument that nothing uses must not matter
     np.testing.assert_allclose(found, run(x, 0.0, data), rtol=1e-10)
 
 
 def test_what_the_compiler_refuses_is_compiled_as_usual(monkeypatch):
-    monkeypatch.setattr("sumout.run.one_piece.REFUSED", set())
+    monkeypatch.setattr("sumout.compiling.one_piece.REFUSED", set())
     x = jnp.arange(4.0)
     run = looped(STEPS["sorts"])
-    np.testing.assert_allclose(Ahead(run, is_loop=True)(x, x, {}), run(x, x, {}))
+    np.testing.assert_allclose(Ahead(run)(x, x, {}), run(x, x, {}))
 
 
 @pytest.mark.parametrize(("size", "expected"), [(4, True), (MOST_ELEMENTS + 1, False)])

@@ -11,6 +11,7 @@ from numpyro.distributions import constraints
 
 import sumout
 from sumout.about_z import probabilities
+from sumout.doctor.guard import Guard, guard_plan
 from sumout.errors import ReadingError
 from sumout.guesses import draw_z
 from sumout.nuisance.block import pick
@@ -19,7 +20,6 @@ from sumout.nuisance.quadratic import QuadraticGibbs, guard_quadratic
 from sumout.plan import make_plan, plan_for
 from sumout.program import Program
 from sumout.randomness import new_key, normal, split, uniform
-from sumout.run.setup import guard_reading
 from sumout.supports import Finite
 
 NUM, ROWS = 6, 9
@@ -197,7 +197,7 @@ def test_a_wrong_form_is_noticed():
     program = regression(times)
     plan = plan_for(program, {"s": "gibbs"})
     x, z = point(program, 0)
-    guard_reading(plan, new_key(1), x, z)
+    guard_plan(Guard(plan.structure), plan, new_key(1), x, z)
     (move,) = plan.moves
     wrong = replace(move, form=replace(move.form, partners=np.roll(move.form.partners, 1)))
     with pytest.raises(ReadingError, match="quadratic form"):

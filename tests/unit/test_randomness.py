@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sumout.randomness import FOLDED, NUMBERS, SPLIT, _words, fold_in, new_key, normal, split, uniform, words_of
+from sumout.randomness import FOLDED, NUMBERS, SPLIT, fold_in, new_key, normal, random_words, split, uniform, words_of
 
 
 def as_key(words):
@@ -15,11 +15,11 @@ def as_key(words):
 
 def test_known_answers_of_threefry():
     """The test vector published with the generator, and JAX's own function."""
-    a, b = _words(as_key([0, 0]), jnp.zeros(1, jnp.uint32), NUMBERS)
+    a, b = random_words(as_key([0, 0]), jnp.zeros(1, jnp.uint32), NUMBERS)
     assert (int(a[0]), int(b[0])) == (0x6B200159, 0x99BA4EFE)
     ones = np.uint32(0xFFFFFFFF)
     for purpose in (NUMBERS, FOLDED, SPLIT):
-        found = _words(as_key([ones, ones]), jnp.full(1, ones), purpose)
+        found = random_words(as_key([ones, ones]), jnp.full(1, ones), purpose)
         expected = jax.extend.random.threefry_2x32(jnp.array([ones, ones]), jnp.array([ones, purpose]))
         np.testing.assert_array_equal(np.concatenate(found), expected)
 

@@ -21,10 +21,10 @@ from sumout.run.memory import Memory
 SCALES = np.logspace(-2, 2, 6)
 
 
-def run(kernel, log_density, num_x, **options):
+def run(kernel, log_density, num_x, chains=4, **options):
     """Draws from a density of x alone."""
     target = Target(lambda x, z, data: log_density(x), STAY)
-    x = jax.random.uniform(jax.random.key(3), (4, num_x), minval=-2, maxval=2)
+    x = jax.random.uniform(jax.random.key(3), (chains, num_x), minval=-2, maxval=2)
     loop, keep, key = Loop(kernel.bind(target), 100), Memory(options["tune"]), new_key(0)
     place = loop.start(key, jax.vmap(lambda x: Point.at(target, x, {}, {}))(x), {}, 1)
     loop.run(key, place, {}, steps=1, keep=keep, **options)
@@ -38,7 +38,7 @@ def gaussian(x):
 @pytest.mark.parametrize(("target", "tune", "error"), [(0.7, 1000, 0.06), (0.9, 1000, 0.06)])
 @pytest.mark.parametrize("kernel", [sumout.NUTS, partial(sumout.HMC, num_leapfrog=10), sumout.GHMC])
 def test_acceptance_is_what_was_aimed_at(kernel, target, tune, error):
-    record, _ = run(kernel(target_acceptance=target), lambda x: -0.5 * x @ x, 5, draws=400, tune=tune)
+    record, _ = run(kernel(target_acceptance=target), lambda x: -0.5 * x @ x, 5, chains=16, draws=400, tune=tune)
     assert abs(record.info.acceptance_rate.mean() - target) < error
 
 

@@ -4,21 +4,19 @@ Of many columns only those in which chains and their halves differ most are judg
 """
 
 import numpy as np
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 MOST_JUDGED = 50
 
 
 def slowest(columns: np.ndarray) -> tuple[float, float]:
     """The fewest effective draws and the largest r_hat over the columns; NaN where none of them ever changes."""
-    import arviz_stats  # takes half a second to import
-
     columns = columns[..., columns.std(axis=(0, 1)) > 0]
     judged = columns[..., np.argsort(-_disagreement(columns))[:MOST_JUDGED]]
     each = [judged[..., i] for i in range(judged.shape[-1])]
-    axes = {"chain_axis": 0, "draw_axis": 1}
     with np.errstate(divide="ignore", invalid="ignore"):  # what never changes within a chain has an infinite r_hat
-        ess = [float(arviz_stats.ess(c, method="mean", **axes)) for c in each]  # pyright: ignore
-        r_hat = [float(arviz_stats.rhat(c, method="split", **axes)) for c in each]  # pyright: ignore
+        ess = [float(effective_sample_size(column)) for column in each]
+        r_hat = [float(split_gelman_rubin(column)) for column in each]
     return min(ess, default=np.nan), max(r_hat, default=np.nan)
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.ascent.ends import Ends, lengths
+from sumout.compiling.ahead import QUICK_COMPILE
 from sumout.program import Data, Nuisance
-from sumout.reading.structure import QUICK_COMPILE
 
 CHUNK = 50
 PATIENCE = 10  # steps without any gain

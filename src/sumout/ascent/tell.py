@@ -12,13 +12,12 @@ from sumout.about_z import frequencies, probabilities
 from sumout.ascent.drawn import DRAWS
 from sumout.ascent.ends import Ends, lengths
 from sumout.ascent.maximum import SAME, Ascent, Maximum
+from sumout.compiling.ahead import QUICK_COMPILE, briefly
 from sumout.dependence import used_inputs
 from sumout.errors import ConvergenceWarning, ModelError
 from sumout.plan import Plan
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in, split
-from sumout.reading.structure import QUICK_COMPILE
-from sumout.run.ahead import briefly
 from sumout.supports import Finite
 
 FAR = 15.0  # on the real line: there a probability is within 3e-7 of 0 or 1, a scale 3e-7 or 3 million

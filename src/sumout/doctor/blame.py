@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.compiling.ahead import QUICK_COMPILE
 from sumout.program import Data, Nuisance, Program
-from sumout.reading.structure import QUICK_COMPILE, Structure, read
+from sumout.reading.structure import Structure, read
 
 
 def describe_failure(

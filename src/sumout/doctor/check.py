@@ -55,7 +55,12 @@ def check_plan(plan: Plan) -> Checkup:
     return program.remember(("checkup", id(plan)), lambda: _check(plan))
 
 
+def examine(plan: Plan) -> Examination:
+    """The examination of a program with a plan, made once."""
+    return plan.structure.program.remember(("examination", id(plan)), lambda: Examination(plan))
+
+
 def _check(plan: Plan) -> Checkup:
-    exam = Examination(plan)
+    exam = examine(plan).look()
     findings = [finding for check in CHECKS for finding in check(exam)]
     return Checkup(plan.structure.program.name, tuple(sorted(findings, key=lambda found: found.error is None)))

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.compiling.ahead import QUICK_COMPILE, Ahead
 from sumout.guesses import draw_z, guess_x, guess_z
 from sumout.plan import Plan
 from sumout.program import Nuisance
 from sumout.randomness import fold_in, new_key, split
-from sumout.reading.structure import QUICK_COMPILE
 
 NUM_POINTS = 16
 ROUNDS = 10  # of so many points, where the first has no point of positive density
@@ -48,6 +48,16 @@ class Examination:
 
     def __init__(self, plan: Plan):
         self.plan, self.program = plan, plan.structure.program
+        self._evaluate = Ahead(self._each, times=NUM_POINTS * ROUNDS)
+
+    def prepare(self) -> None:
+        """Begin to compile."""
+        x, z, data = self.program.abstract_arguments()
+        points = jax.tree.map(lambda a: jax.ShapeDtypeStruct((NUM_POINTS, *a.shape), a.dtype), (x, z))
+        self._evaluate.prepare(*points, data, np.int32(0))
+
+    def look(self) -> "Examination":
+        """Draw the points and evaluate the program there."""
         tries = max(2, TRIES_OF_Z * LARGE // max(self.size, LARGE)) if self.program.z else 1
         self.x, z = self.draw(0, tries)
         values, gradients = self.evaluate(np.repeat(self.x, tries, axis=0), _merged(z))
@@ -65,6 +75,7 @@ class Examination:
             self.z = self.settle(self.x, number)
             self.values, self.gradients = self.evaluate(self.x, self.z)
             self.is_flat = (self.gradients == 0)[self.is_sound].all(axis=0)
+        return self
 
     @property
     def is_sound(self) -> np.ndarray:
@@ -126,7 +137,8 @@ class Examination:
             # Filled up by whatever there is, so that one compiled function serves all numbers of points.
             which = np.resize(np.arange(start, start + count), NUM_POINTS)
             some = x[which], {name: value[which] for name, value in z.items()}
-            both = self._evaluate(*some, self.program.data, count)
+            arguments = jax.tree.map(jnp.asarray, (*some, self.program.data, np.int32(count)))
+            both = self._evaluate(*arguments)
             values.append(np.asarray(both[0], float)[:count])
             gradients.append(np.asarray(both[1], float)[:count])
         return np.concatenate(values), np.concatenate(gradients)
@@ -148,20 +160,15 @@ class Examination:
         x, z = guess_x(rng, self.program, NUM_POINTS), guess_z(rng, self.program, NUM_POINTS * tries)
         return x, {name: value.reshape(NUM_POINTS, tries, *value.shape[1:]) for name, value in z.items()}
 
-    @cached_property
-    def _evaluate(self) -> Callable[..., tuple[Array, Array]]:
-        log_density = self.program.log_density
+    def _each(self, xs: Array, zs: Nuisance, data: Any, count: Array) -> tuple[Array, Array]:
+        """Log density and gradient at the first so many of the points."""
 
-        @quickly
-        def evaluate(xs: Array, zs: Nuisance, data: Any, count: Array) -> tuple[Array, Array]:
-            def one(i: Array, kept: tuple[Array, Array]) -> tuple[Array, Array]:
-                z = {name: value[i] for name, value in zs.items()}
-                value, gradient = jax.value_and_grad(log_density)(xs[i], z, data)
-                return kept[0].at[i].set(value), kept[1].at[i].set(gradient)
+        def one(i: Array, kept: tuple[Array, Array]) -> tuple[Array, Array]:
+            z = {name: value[i] for name, value in zs.items()}
+            value, gradient = jax.value_and_grad(self.plan.structure.log_density)(xs[i], z, data)
+            return kept[0].at[i].set(value), kept[1].at[i].set(gradient)
 
-            return jax.lax.fori_loop(0, count, one, (jnp.zeros(len(xs), xs.dtype), jnp.zeros_like(xs)))
-
-        return evaluate
+        return jax.lax.fori_loop(0, count, one, (jnp.zeros(len(xs), xs.dtype), jnp.zeros_like(xs)))
 
     @cached_property
     def _settle(self) -> Callable[..., Nuisance]:

@@ -6,8 +6,9 @@ they mean in NumPyro.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -99,16 +100,12 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         values = constrain_fn(model_of(z), (arguments.rebuild(data),), {}, x, return_deterministic=True)
         return {name: values[name] for name in [*sites.continuous, *sites.deterministic]}
 
-    def log_terms_named(x, z, data):
+    def log_terms_of(names: Iterable[str], x, z, data):
         values = arguments.rebuild(data)
         with validation_enabled():
             latent = constrain_fn(model_of(z), (values,), {}, x)
             trace = handlers.trace(handlers.substitute(model_of(z), data=latent)).get_trace(values)
-            return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in sites.laws}
-
-    def log_likelihood_named(x, z, data):
-        terms = log_terms_named(x, z, data)
-        return {name: terms[name] for name in sites.observed}
+            return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in names}
 
     def draw_forward_named(key, x, z, data):
         values = arguments.rebuild(data)
@@ -133,8 +130,8 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         data=arguments.data,
         log_joint=log_joint,
         constrain_named=constrain_named,
-        log_likelihood_named=None if sites.is_scaled else log_likelihood_named,
-        log_terms_named=log_terms_named,
+        log_likelihood_named=None if sites.is_scaled else partial(log_terms_of, sites.observed),
+        log_terms_named=partial(log_terms_of, sites.laws),
         log_joint_without_jacobian=log_joint_without_jacobian,
         draw_forward_named=draw_forward_named if forward else None,
         forward=forward,

@@ -24,11 +24,11 @@ from jaxtyping import Array
 from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
 from sumout.gradient import Target
-from sumout.kernels.kernel import CHAINS, GRADIENTS_PER_DRAW
+from sumout.kernels.kernel import GRADIENTS_PER_DRAW, over_chains
 from sumout.kernels.leapfrog import follow, gain
 from sumout.kernels.tuned import DIVERGENCE, Info, State, Trajectories
 from sumout.program import Data
-from sumout.randomness import normal, split, uniform
+from sumout.randomness import as_normal, split, uniform
 
 LENGTH = 2.5  # of a trajectory, in units of the scale; the jitter takes up to half of it away
 MOST_LEAPS, MOST_LEAPS_UNLEARNT = 256, 16
@@ -82,16 +82,17 @@ class HMC(Trajectories):
         """One move on z, one trajectory."""
         del t
         assert isinstance(self.target, Target)
-        key_z, key_momentum, key_jitter, key_accept = split(key, 4)
+        key_z, key_x = (key, key) if self.target.is_still else split(key)
         start, z = self.move(key_z, state, data)
-        jitter = 1 - self.jitter * uniform(key_jitter, (), state.x.dtype)
-        momentum = normal(key_momentum, state.x.shape, state.x.dtype)
+        # All from one call: on small programs random numbers are most of what there is to compile.
+        level, shortening, *rest = jnp.split(uniform(key_x, (state.x.size + 2,), state.x.dtype), (1, 2))
+        momentum, jitter = as_normal(rest[0]), 1 - self.jitter * shortening[0]
         step_size, scale = state.tuning.step_size, state.tuning.scale
         leaps = self._leaps(state.tuning)
         end, final = follow(self.target, start, momentum, z, data, jitter * step_size, scale, leaps)
         error = gain((start.log_density, momentum), (end.log_density, final))
         acceptance = jnp.exp(jnp.minimum(error, 0.0))
-        accepted = uniform(key_accept, (), acceptance.dtype) < acceptance
+        accepted = level[0] < acceptance
         point = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), end, start)
         return State(point, z, state.tuning), Info(point.log_density, acceptance, step_size, error < -DIVERGENCE)
 
@@ -108,7 +109,8 @@ class HMC(Trajectories):
         """Leapfrog steps of the next trajectory, of all chains alike: else each would wait for the longest."""
         if self.num_leapfrog is not None or self.step_size is not None:
             return self.gradients_per_step
-        return _leaps(jax.lax.pmean(jnp.log(tuning.step_size), CHAINS), jax.lax.pmin(tuning.is_learnt, CHAINS))
+        log_step = over_chains(jax.lax.pmean, jnp.log(tuning.step_size))
+        return _leaps(log_step, over_chains(jax.lax.pmin, tuning.is_learnt))
 
 
 def _leaps(log_step: Any, is_learnt: Any, numpy: Any = jnp) -> Any:

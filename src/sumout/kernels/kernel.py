@@ -93,3 +93,11 @@ class Kernel:
         """The state after step `t` of a warm-up of `length` steps, with what was learnt from the step."""
         del key, info, data, t, length
         return state
+
+
+def over_chains(reduction: Callable[[Any, str], Any], value: Any) -> Any:
+    """A mean or minimum over the chains that run side by side; the value itself of a chain that runs alone."""
+    try:
+        return reduction(value, CHAINS)
+    except NameError:  # there is no such axis
+        return value

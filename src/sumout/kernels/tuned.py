@@ -13,7 +13,6 @@ from sumout.errors import OptionError
 from sumout.gradient import Target
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.leapfrog import Point
-from sumout.nuisance.sweep import move_jointly
 from sumout.program import Data, Nuisance
 
 FIRST_STEP_SIZE = 0.1
@@ -90,7 +89,7 @@ class Trajectories(Tuned):
         assert isinstance(self.target, Target)
         if self.target.is_still:
             return state.point, state.z
-        x, z = move_jointly(self.target.move, key, state.x, state.z, data)
+        x, z = self.target.move_jointly(key, state.x, state.z, data)
         return Point.at(self.target, x, z, data), z
 
     def gradient(self, state: State, z: Nuisance, data: Data) -> Array:

@@ -81,7 +81,8 @@ class Summation:
 
     def draw(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """The sites drawn jointly from their conditional given x and the rest of z; the others as they are."""
-        keys = iter(split(key, len(self.blocks) + len(self.trees)))
+        number = len(self.blocks) + len(self.trees)
+        keys = iter([key] if number == 1 else split(key, number))
         tables = self._tables(x, z, data)
         for block in self.blocks:
             z = block(next(keys), x, z, data)

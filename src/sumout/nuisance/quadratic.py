@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sumout.compiling.ahead import QUICK_COMPILE
 from sumout.errors import ReadingError
 from sumout.nuisance.block import Block, build_block, pick
 from sumout.nuisance.gibbs import invert
@@ -31,7 +32,6 @@ from sumout.nuisance.sweep import Stack
 from sumout.program import Data, Nuisance
 from sumout.randomness import normal, split, uniform
 from sumout.reading.quadratic import Quadratic
-from sumout.reading.structure import QUICK_COMPILE
 
 
 class Conditionals(NamedTuple):

@@ -26,6 +26,7 @@ from sumout.nuisance.sums import Sums, build_sums
 from sumout.program import Data, Nuisance
 from sumout.reading.changes import NEVER, find_changes
 from sumout.reading.cut import cut, following
+from sumout.reading.equations import traced_once
 from sumout.reading.evaluate import evaluate
 from sumout.reading.factors import Factorisation
 
@@ -82,7 +83,7 @@ class Switches:
     @cached_property
     def table(self) -> Callable[[Array, Nuisance, Data], Array]:
         """The log weights of all values `(K, n)`, a function of x, z and data."""
-        return jax.jit(self._table)  # traced once, however often it is used
+        return traced_once(self._table)
 
     def _table(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
         place = self.block.place_all if self.values.shape[1] == 1 else self.block.place

@@ -1,14 +1,16 @@
 """Run single equations of a jaxpr; what is known of counters and indices is computed at once instead of traced."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun, jaxprs_in_params
+
+from sumout.reading.simplify import simplify
 
 MOST_KNOWN = 2**17  # elements
 
@@ -18,16 +20,37 @@ def read_variable(env: dict[Var, Any], variable: Var | Literal) -> Any:
     return variable.val if isinstance(variable, Literal) else env[variable]
 
 
+def all_equations(jaxpr: Jaxpr, seen: set[int] | None = None) -> Iterator[Any]:
+    """Of a jaxpr and of all that it calls, each once."""
+    seen = set() if seen is None else seen
+    if id(jaxpr) in seen:
+        return
+    seen.add(id(jaxpr))
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jaxprs_in_params(eqn.params):
+            yield from all_equations(inner, seen)
+
+
+def names_in(closed: ClosedJaxpr) -> set[str]:
+    """Names of all primitives that are run."""
+    return {eqn.primitive.name for eqn in all_equations(closed.jaxpr)}
+
+
 def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """Run one equation; always a list of results."""
     out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
-def traced_once(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays that is traced once for all arguments of the same shapes and types.
+def traced_once(fn: Callable[..., Any], *, is_final: bool = False) -> Callable[..., Any]:
+    """A function of arrays that is traced and simplified once for all arguments of the same shapes and types.
 
-    So it is by `jax.jit`, but there once for each set of named axes that it is used under.
+    So it is traced by `jax.jit`, but there once for each set of named axes that it is used under.
+
+    Args:
+        fn: the function.
+        is_final: whether it will not be differentiated any more.
     """
     known: dict[Any, tuple[Callable[..., list[Any]], Any]] = {}
 
@@ -40,7 +63,8 @@ def traced_once(fn: Callable[..., Any]) -> Callable[..., Any]:
                 form, [jax.ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
             )
             closed, result = jax.make_jaxpr(fn, return_shape=True)(*shapes)
-            known[signature] = jax.jit(jaxpr_as_fun(closed)), jax.tree.structure(result)
+            simple = simplify(closed, is_final=is_final)
+            known[signature] = jax.jit(jaxpr_as_fun(simple)), jax.tree.structure(result)
         flat, form_of_result = known[signature]
         return jax.tree.unflatten(form_of_result, flat(*leaves))
 

@@ -12,13 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var
-from jax.interpreters import partial_eval
 
 from sumout.reading.choices import Choices
 from sumout.reading.equations import bind, read_variable, trace
 from sumout.reading.loops import Loop, run_at_once
-
-CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2"))
+from sumout.reading.simplify import CALLS, simplify
 
 
 def flatten(fn: Callable[..., Any], x: Any, z: Any, data: Any) -> ClosedJaxpr:
@@ -35,16 +33,10 @@ def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0) -> ClosedJaxpr
         return _run(alive.jaxpr, alive.consts, args, choices)
 
     args = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars]
-    alive = _without_dead(closed)
-    flat = _without_dead(jax.make_jaxpr(run)(*args))
+    alive = simplify(closed)
+    flat = simplify(jax.make_jaxpr(run)(*args))
     # Running a loop at once may bring calls to light that were hidden in it.
     return _retrace(flat, num_x, num_z) if any(eqn.primitive.name in CALLS for eqn in flat.jaxpr.eqns) else flat
-
-
-def _without_dead(closed: ClosedJaxpr) -> ClosedJaxpr:
-    jaxpr = closed.jaxpr
-    live, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=[True] * len(jaxpr.invars))
-    return ClosedJaxpr(live, closed.consts)
 
 
 def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], choices: Choices) -> list[Any]:

@@ -12,39 +12,13 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
 from sumout.reading.abstract import Abstract, Lazy, constant, dependent
+from sumout.reading.arithmetic import compute, is_exact_by_numpy
 from sumout.reading.equations import bind
-from sumout.reading.movement import MOVEMENTS, dynamic_slice, dynamic_update_slice
 from sumout.reading.rules import RULES, apply_rule, opaque
 from sumout.reading.scopes import Scopes
 
 Env = dict[Var, Abstract]
 
-# Known values that are cheap to have by NumPy: index arithmetic, counters, masks.
-NUMPY: dict[str, Callable[..., Any]] = {
-    **MOVEMENTS,
-    "add": lambda a, b, **_: a + b,
-    "and": lambda a, b, **_: a & b,
-    "clamp": lambda low, a, high, **_: np.clip(a, low, high),
-    "convert_element_type": lambda a, *, new_dtype, **_: np.asarray(a).astype(new_dtype),
-    "dynamic_slice": dynamic_slice,
-    "dynamic_update_slice": dynamic_update_slice,
-    "eq": lambda a, b, **_: a == b,
-    "ge": lambda a, b, **_: a >= b,
-    "gt": lambda a, b, **_: a > b,
-    "iota": lambda *, dtype, shape, dimension, **_: np.broadcast_to(
-        np.arange(shape[dimension], dtype=dtype).reshape([-1 if i == dimension else 1 for i in range(len(shape))]),
-        shape,
-    ),
-    "le": lambda a, b, **_: a <= b,
-    "lt": lambda a, b, **_: a < b,
-    "mul": lambda a, b, **_: a * b,
-    "ne": lambda a, b, **_: a != b,
-    "neg": lambda a, **_: -a,
-    "not": lambda a, **_: ~a,
-    "or": lambda a, b, **_: a | b,
-    "select_n": lambda which, *cases, **_: np.select([np.asarray(which) == i for i in range(len(cases))], cases),
-    "sub": lambda a, b, **_: a - b,
-}
 SMALL = 64
 LONGEST_LOOP = 1_000_000
 
@@ -188,29 +162,20 @@ def _stack(rows: list[Abstract], shape: tuple[int, ...]) -> Abstract:
 def _known_results(eqn: Any, operands: list[Abstract]) -> list[Abstract]:
     """Results of an equation whose operands are all known, to be computed when asked for."""
     shapes = [out.aval.shape for out in eqn.outvars]
-    use_numpy = eqn.primitive.name in NUMPY and not _truncates(eqn)
+    use_numpy = is_exact_by_numpy(eqn)
 
-    def compute() -> list[Any]:
+    def results() -> list[Any]:
         values = [operand.value for operand in operands]
         if use_numpy:
-            out = NUMPY[eqn.primitive.name](*values, **eqn.params)
-            return list(out) if eqn.primitive.multiple_results else [out]
+            return compute(eqn, values)
         with jax.ensure_compile_time_eval():
             return [_as_numpy(value) for value in bind(eqn, values)]
 
     at_hand = all(operand.known is not None and operand.known.is_ready for operand in operands)
     if use_numpy and at_hand and sum(np.prod(shape) for shape in shapes) <= SMALL:
-        return [constant(value) for value in compute()]
-    results = Lazy(compute)
-    return [Abstract(shape, known=Lazy(lambda i=i: results.get()[i])) for i, shape in enumerate(shapes)]
-
-
-def _truncates(eqn: Any) -> bool:
-    """Whether an equation turns fractions into integers, which NumPy and XLA do differently at the extremes."""
-    if eqn.primitive.name != "convert_element_type":
-        return False
-    old = eqn.invars[0].aval.dtype if hasattr(eqn.invars[0], "aval") else np.asarray(eqn.invars[0].val).dtype
-    return np.issubdtype(old, np.floating) and not np.issubdtype(eqn.outvars[0].aval.dtype, np.floating)
+        return [constant(value) for value in results()]
+    all_of_them = Lazy(results)
+    return [Abstract(shape, known=Lazy(lambda i=i: all_of_them.get()[i])) for i, shape in enumerate(shapes)]
 
 
 def _as_numpy(value: Any) -> Any:

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
-from sumout.errors import OptionError, ReadingError
+from sumout.errors import OptionError
 from sumout.program import Data, Nuisance, Program
 from sumout.reading.abstract import Abstract, constant, dependent
+from sumout.reading.equations import traced_once
 from sumout.reading.evaluate import Spread
 from sumout.reading.factors import Factorisation, factorise
 from sumout.reading.flatten import flatten
@@ -22,9 +22,6 @@ from sumout.reading.graph import Graph, connect
 from sumout.reading.interpret import Reader
 from sumout.reading.roles import Members, Roles, assign_roles
 from sumout.reading.scopes import EMPTY, Scopes
-
-# Code that runs once should not be optimised as if it ran a million times.
-QUICK_COMPILE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,16 +49,23 @@ class Structure:
 
     def spread_factors(self, x: Array, z: Nuisance, data: Data) -> tuple[Spread, ...]:
         """The same, each kept as small as its content."""
-        return self._evaluate(x, z, data)[0]
+        return self._factors(x, z, data)
 
     def rest(self, x: Array, z: Nuisance, data: Data) -> Array:
         """The part of the log density in which z does not occur (z is asked for by the program, not used)."""
-        return self._evaluate(x, z, data)[1]
+        return self._rest(x, z, data)
 
     @cached_property
-    def _evaluate(self) -> Callable[[Array, Nuisance, Data], tuple[tuple[Spread, ...], Array]]:
-        # Jitted, so that it is traced once however often other compiled code calls it.
-        return jax.jit(lambda x, z, data: self.factorisation.evaluate(*jax.tree.leaves((x, z, data))))
+    def _factors(self) -> Callable[[Array, Nuisance, Data], tuple[Spread, ...]]:
+        return traced_once(lambda x, z, data: self.factorisation.evaluate(*jax.tree.leaves((x, z, data)))[0])
+
+    @cached_property
+    def _rest(self) -> Callable[[Array, Nuisance, Data], Array]:
+        return traced_once(lambda x, z, data: self.factorisation.evaluate(*jax.tree.leaves((x, z, data)))[1])
+
+    def log_density(self, x: Array, z: Nuisance, data: Data) -> Array:
+        """The log density of the program, as it was written out to be read."""
+        return jaxpr_as_fun(self.factorisation.closed)(*jax.tree.leaves((x, z, data)))[0]
 
     def find_roles(self, is_set: np.ndarray, size: int) -> tuple[Roles, np.ndarray]:
         """How to evaluate the factors of `size` of the sites in a mask by role, and for which factor arrays that works.
@@ -237,58 +241,3 @@ def _site_ids(program: Program) -> dict[str, Abstract]:
         named[name] = dependent(site.shape, np.broadcast_to(spread, site.shape))
         start += site.num_elements
     return named
-
-
-def guard(structure: Structure, x: Array, z: Nuisance, others: Nuisance) -> None:
-    """Compare the reading with the program itself: change some sites and see which factors move.
-
-    Args:
-        structure: the reading.
-        x: a point.
-        z: nuisance values at that point.
-        others: as z, with a leading axis of alternatives.
-
-    Raises:
-        ReadingError: a factor moved that depends on none of the changed sites, or the factors do not add up.
-    """
-    program = structure.program
-
-    @partial(jax.jit, compiler_options=QUICK_COMPILE)  # of one z at a time, as it runs for a few only
-    def evaluate(x, z, data):
-        factors, rest = structure._evaluate(x, z, data)
-        flat = jnp.concatenate([jnp.zeros(0), *(f.full.ravel() for f in factors)])
-        size = jnp.abs(flat).sum() + jnp.abs(rest)
-        return flat, flat.sum() + rest, program.log_density(x, z, data), size
-
-    count = len(next(iter(others.values())))
-    all_z = [z, *({name: other[i] for name, other in others.items()} for i in range(count))]
-    each = [evaluate(x, one, program.data) for one in all_z]
-    factors, totals, wholes, sizes = (np.stack(part) for part in zip(*each, strict=True))
-    _check_sums(totals, wholes, sizes)
-    base, moved = factors[0], factors[1:]
-    for i, alternative in enumerate(moved):
-        changed = np.concatenate(
-            [
-                (np.asarray(z[name]) != np.asarray(others[name][i])).reshape(site.num_elements, -1).any(axis=1)
-                for name, site in program.z.items()
-            ]
-        )
-        may_move = structure.scopes @ changed
-        differs = ~np.isclose(alternative, base, equal_nan=True)
-        if (differs & ~may_move).any():
-            element = int(np.flatnonzero(differs & ~may_move)[0])
-            raise ReadingError(
-                f"internal error while reading '{program.name}': factor element {element} moved although none of the "
-                f"{int(changed.sum())} changed sites is in its scope. Please report this program."
-            )
-
-
-def _check_sums(totals: np.ndarray, wholes: np.ndarray, sizes: np.ndarray) -> None:
-    """Compare the sums, relative to the size of their terms: large ones may cancel."""
-    sound = np.isfinite(wholes)
-    tolerance = (1e-3 if wholes.dtype == np.float32 else 1e-8) * (1 + sizes[sound])
-    if not (np.abs(totals[sound] - wholes[sound]) <= tolerance).all():
-        raise ReadingError(
-            f"internal error while reading the program: its factors add up to {totals[sound]}, its log density is "
-            f"{wholes[sound]}. Please report this program."
-        )

@@ -12,12 +12,12 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from sumout.compiling.ahead import Ahead, has_few_sites
 from sumout.gradient import Target
 from sumout.guesses import guess_x, guess_z
 from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in, generator, split
-from sumout.run.ahead import Ahead, has_few_sites
 
 SETTLING_SWEEPS = 10
 FEW_STEPS, MANY_STEPS = 200, 1000  # of a climb; where there is much data, hills are narrow and valleys long
@@ -54,6 +54,9 @@ class Climbs:
                 z = target.move(key, x, z, data)
                 return *target.value_and_gradient(x, z, data), z
 
+            first_x, first_z = jax.tree.map(lambda a: a[0], (x, z))
+            if target.is_straight(first_x, first_z, data):  # less to trace and to compile
+                return jax.lax.map(lambda each: one(*each), (keys, x, z))
             return jax.vmap(one)(keys, x, z)
 
         self._step = Ahead(step, times=FEW_CLIMBS * len(_rates(SETTLING_SWEEPS, program)))

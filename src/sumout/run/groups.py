@@ -1,6 +1,9 @@
 """Chains in groups: side by side in one compiled call, the groups in threads.
 
-How chains are grouped depends on their number only, so that draws do not depend on the number of cores.
+How chains are grouped depends on their number and on the program only, so that draws do not depend on the number of
+cores. A step that runs straight through, without a loop of its own, is compiled for one chain: there is less to trace
+and to compile, and its arrays are as long as the data in any case. Where a step loops over what is short, as over the
+levels of a sum or the sites of a sweep, a second chain beside the first costs little.
 """
 
 from collections.abc import Sequence
@@ -9,13 +12,13 @@ from typing import Any
 import jax
 import numpy as np
 
-GROUP = 2  # chains of one group at least
+ALONE, SIDE_BY_SIDE = 1, 2  # chains of one group at least
 
 
-def part(chains: Any) -> list[Any]:
+def part(chains: Any, least: int) -> list[Any]:
     """Arrays with a leading axis of chains, group by group; all groups are of one size, to be compiled once."""
     num = num_chains_of(chains)
-    size = next((size for size in range(GROUP, num) if num % size == 0), num)
+    size = next((size for size in range(least, num) if num % size == 0), num)
     return [jax.tree.map(lambda a, i=i: a[i : i + size], chains) for i in range(0, num, size)]
 
 

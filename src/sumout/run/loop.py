@@ -2,15 +2,14 @@
 
 Warm-up and sampling run through the same compiled function. Every step takes its random numbers from a counter,
 
-    key of step t = fold_in(key of the chain, t),
+    key of step t = fold_in(key of the chain, 2 t), and 2 t + 1 for what warm-up learns from it,
 
 and the compiled function has room for as many draws whatever the size of a chunk. So the draws do not depend on how
 they are cut into chunks, not even in the last place. Chains run in groups: side by side in one compiled call, the
 groups in threads. How they are grouped does not depend on the machine.
 
-With each draw two things are computed for the record only, with keys counted apart, from
-fold_in(key of the chain, RECORDING): the gradient at the draw, which the bias meter needs, and values of what the
-target has summed out of z.
+With each draw two things are computed for the record only, with a key of the chain that is for nothing else: the
+gradient at the draw, which the bias meter needs, and values of what the target has summed out of z.
 """
 
 from collections.abc import Callable
@@ -26,19 +25,19 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.adapt.mixing import slowest
+from sumout.compiling.ahead import Ahead
 from sumout.gradient import Target
 from sumout.kernels.kernel import CHAINS, Kernel
 from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
-from sumout.randomness import Key, fold_in, split
-from sumout.run.ahead import Ahead
-from sumout.run.groups import join, num_chains_of, part
+from sumout.randomness import Key, fold_in
+from sumout.run.groups import SIDE_BY_SIDE, join, num_chains_of, part
 
 MOST_DRAWS = 1000  # that the compiled function has room for
 MOST_BYTES = 2**20  # that they take for each chain
 LONGEST = 1.0  # seconds that a chunk should take at most
 FEWEST_WARM = 50  # draws of warm-up from which their efficiency can be told
-RECORDING, BEGINNING = np.uint32(2**32 - 1), np.uint32(2**32 - 2)  # numbers that no step reaches
+STEPPING, RECORDING, BEGINNING = range(3)  # what a chain has a key for
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "gradient", "info"], meta_fields=[])
@@ -100,12 +99,18 @@ Keep = Callable[[Place, Record], None]
 
 
 class Loop:
-    """The compiled loop of a kernel that is bound to its target: compiled once, whatever is run through it."""
+    """The compiled loop of a kernel that is bound to its target: compiled once, whatever is run through it.
 
-    def __init__(self, kernel: Kernel, capacity: int):
-        self.kernel, self.capacity = kernel, capacity
-        self._begin = Ahead(jax.vmap(lambda key, *start: kernel.init(fold_in(key, BEGINNING), *start)))
-        self._advance = Ahead(_advance(kernel, capacity), is_loop=True)
+    Args:
+        kernel: bound to its target.
+        capacity: draws that the compiled function has room for.
+        group: chains that are compiled side by side, at least.
+    """
+
+    def __init__(self, kernel: Kernel, capacity: int, group: int = SIDE_BY_SIDE):
+        self.kernel, self.capacity, self.group = kernel, capacity, group
+        self._begin = Ahead(jax.vmap(kernel.init), times=1)
+        self._advance = Ahead(_advance(kernel, capacity))
 
     def start(self, key: Key, points: Point, z: Nuisance, steps: int | None = None) -> Place:
         """Where a run of all chains begins.
@@ -116,15 +121,15 @@ class Loop:
             z: likewise.
             steps: kernel steps for each draw; None leaves it to the kernel.
         """
-        keys = fold_in(key, np.arange(num_chains_of(points)))
-        groups = [self._begin(*group) for group in part((keys, points, z))]
+        keys = _keys(key, BEGINNING, num_chains_of(points))
+        groups = [self._begin(*group) for group in part((keys, points, z), self.group)]
         return Place(groups, 0, 0, steps or self.kernel.steps_untuned, [], 0.0)
 
     def prepare(self, program: Program, num_chains: int) -> None:
         """Begin to compile for a run of so many chains."""
-        size = num_chains_of(part(np.zeros(num_chains))[0])
-        keys, numbers = np.zeros((size, 2), np.uint32), [_number(0)] * 5
-        self._advance.prepare(keys, self.shapes(program, size), program.data, *numbers)
+        size = num_chains_of(part(np.zeros(num_chains), self.group)[0])
+        keys, numbers = [np.zeros((size, 2), np.uint32)] * 2, [_number(0)] * 5
+        self._advance.prepare(*keys, self.shapes(program, size), program.data, *numbers)
 
     def shapes(self, program: Program, num_chains: int) -> Any:
         """Shapes and types of the states of so many chains."""
@@ -161,20 +166,22 @@ class Loop:
             report: called after every chunk.
             is_asked_to_stop: asked after every chunk.
         """
-        keys = part(fold_in(key, np.arange(sum(map(num_chains_of, place.groups)))))
+        num = sum(map(num_chains_of, place.groups))
+        keys = part((_keys(key, STEPPING, num), _keys(key, RECORDING, num)), self.group)
+        place.groups = part(place.states, self.group)
         total = tune + draws
         length = tune * (steps or self.kernel.steps_untuned)
         # Threads may have other settings of JAX, its precision for one; arrays of JAX are what they are.
         place.groups, data = jax.tree.map(jnp.asarray, (place.groups, data))
-        compiled = self._advance.prepare(keys[0], place.groups[0], data, *[_number(0)] * 5).result()
+        compiled = self._advance.prepare(*keys[0], place.groups[0], data, *[_number(0)] * 5).result()
         most = self.capacity if chunk is None else min(chunk, self.capacity)
         pace = 1  # draws that should not take too long
         with ThreadPoolExecutor(len(keys)) as threads:
 
-            def advance(keys: Key, group: Any, count: int) -> tuple[Any, Record]:
+            def advance(keys: tuple[Key, Key], group: Any, count: int) -> tuple[Any, Record]:
                 """One group, by so many draws."""
                 numbers = map(_number, (place.done, count, place.t, place.steps, length))
-                group, made = compiled(keys, group, data, *numbers)
+                group, made = compiled(*keys, group, data, *numbers)
                 return group, jax.tree.map(lambda a: np.ascontiguousarray(np.asarray(a)[:count].swapaxes(0, 1)), made)
 
             while place.done < total and not is_asked_to_stop():
@@ -206,6 +213,11 @@ def capacity_for(program: Program) -> int:
     return int(np.clip(MOST_BYTES // max(size, 1), 1, MOST_DRAWS))
 
 
+def _keys(key: Key, purpose: int, num_chains: int) -> Key:
+    """Of each chain, for that purpose."""
+    return fold_in(fold_in(key, purpose), np.arange(num_chains))
+
+
 def _number(number: int) -> np.ndarray:
     return np.asarray(number, np.int32)
 
@@ -233,7 +245,7 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
 
     @jax.jit  # traced once, though it is used for its shapes, too
     def step(key: Array, state: Any, data: Data, t: Array, length: Array) -> tuple[Any, Any]:
-        key_step, key_adapt = split(fold_in(key, t))
+        key_step, key_adapt = fold_in(key, 2 * t), fold_in(key, 2 * t + 1)
         state, info = kernel.step(key_step, state, data, t)
         adapted = jax.lax.cond(t < length, lambda: kernel.adapt(key_adapt, state, info, data, t, length), lambda: state)
         return adapted, info
@@ -241,13 +253,13 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
     @jax.jit
     def record(key: Array, state: Any, data: Data, number: Array) -> tuple[Array, Nuisance]:
         """The gradient at a draw, and all of z."""
-        key_move, key_recover = split(fold_in(fold_in(key, RECORDING), number))
+        key_move, key_recover = fold_in(key, 2 * number), fold_in(key, 2 * number + 1)
         # Without an accept/reject step, z was drawn for another x than the one reported.
         z = state.z if kernel.is_exact else target.move(key_move, state.x, state.z, data)
-        return kernel.gradient(state, z, data), target.recover(key_recover, state.x, z, data)
+        return kernel.gradient(state, z, data), target.recovered(key_recover, state.x, z, data)
 
     def draw(
-        key: Array, state: Any, data: Data, number: Array, t: Array, steps: Array, length: Array
+        key: Array, key_record: Array, state: Any, data: Data, number: Array, t: Array, steps: Array, length: Array
     ) -> tuple[Any, Record]:
         infos = jax.eval_shape(step, key, state, data, t, length)[1]
 
@@ -258,25 +270,37 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
 
         nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), infos)
         state, told = jax.lax.fori_loop(0, steps, one, (state, nothing))
-        gradient, z = record(key, state, data, number)
+        gradient, z = record(key_record, state, data, number)
         return state, Record(state.x, z, gradient, told)
 
     def advance(
-        keys: Array, states: Any, data: Data, first: Array, count: Array, t: Array, steps: Array, length: Array
-    ) -> tuple[Any, Record]:
-        draws = jax.vmap(draw, in_axes=(0, 0, *(None,) * 5), axis_name=CHAINS)
-        shapes = jax.eval_shape(draws, keys, states, data, first, t, steps, length)[1]
+        keys: Array, keys_record: Array, states: Any, data: Data,
+        first: Array, count: Array, t: Array, steps: Array, length: Array,
+    ) -> tuple[Any, Record]:  # fmt: skip
+        is_alone = num_chains_of(keys) == 1
+        draws = _alone(draw) if is_alone else jax.vmap(draw, in_axes=(0, 0, 0, *(None,) * 5), axis_name=CHAINS)
+        shapes = jax.eval_shape(draws, keys, keys_record, states, data, first, t, steps, length)[1]
         # Draws come first and chains second, so that what a draw adds lies together.
         empty = jax.tree.map(lambda a: jnp.zeros((capacity, *a.shape), a.dtype), shapes)
 
         def one(i: Array, carry: tuple[Any, Record]) -> tuple[Any, Record]:
             states, kept = carry
-            states, made = draws(keys, states, data, first + i, t + i * steps, steps, length)
+            states, made = draws(keys, keys_record, states, data, first + i, t + i * steps, steps, length)
             return states, jax.tree.map(lambda a, row: jax.lax.dynamic_update_index_in_dim(a, row, i, 0), kept, made)
 
         return jax.lax.fori_loop(0, count, one, (states, empty))
 
     return advance
+
+
+def _alone(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """A draw of one chain as if there were more: without the names and batches of axes that these take."""
+
+    def draws(keys: Array, keys_record: Array, states: Any, *rest: Any) -> Any:
+        one = jax.tree.map(lambda a: a[0], (keys, keys_record, states))
+        return jax.tree.map(lambda a: a[None], draw(*one, *rest))
+
+    return draws
 
 
 def _gather(steps: Array, path: Any, told: Array, now: Array) -> Array:

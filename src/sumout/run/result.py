@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.compiling.ahead import Ahead
+from sumout.likelihood import Likelihood
 from sumout.program import Data, Nuisance, Program
-from sumout.run.ahead import Ahead
+from sumout.reading.equations import traced_once
 from sumout.run.loop import Record
 
 if TYPE_CHECKING:  # takes half a second to import
@@ -33,7 +35,9 @@ class EachDraw:
 
     def __init__(self, program: Program, fn: Callable[[Array, Nuisance, Data], Any]):
         self.program = program
-        self._run = Ahead(lambda flat, data: jax.lax.map(lambda xz: fn(xz[0], xz[1], data), flat), times=USUAL_DRAWS)
+        simple = traced_once(fn, is_final=True)
+        one_by_one = lambda flat, data: jax.lax.map(lambda xz: simple(*xz, data), flat)  # noqa: E731
+        self._run = Ahead(one_by_one, times=USUAL_DRAWS)
 
     def prepare(self) -> None:
         """Begin to compile."""
@@ -61,40 +65,42 @@ def _filled(rows: np.ndarray) -> np.ndarray:
     return np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]) if missing else rows
 
 
-@dataclass(frozen=True, eq=False)
 class Naming:
     """Names for the draws of a program: x and deterministics as the user knows them, z in its support values.
 
-    Attributes:
+    Args:
         program: whose draws they are.
-        constrain: names x and the deterministics.
         likelihood: of every datum, or in words why there is none.
     """
 
-    program: Program
-    constrain: EachDraw
-    likelihood: EachDraw | str
+    def __init__(self, program: Program, likelihood: Likelihood | str):
+        self.program, self.likelihood = program, likelihood
+
+        def named(x: Array, z: Nuisance, data: Data) -> dict[str, Any]:
+            groups = {"posterior": program.constrain(x, z, data)}
+            if not isinstance(likelihood, str):
+                groups["log_likelihood"] = likelihood(x, z, data)
+            return groups
+
+        self._named = EachDraw(program, named)
 
     def prepare(self) -> None:
         """Begin to compile what it needs, and import what the result is made of."""
-        self.constrain.prepare()
-        if isinstance(self.likelihood, EachDraw):
-            self.likelihood.prepare()
-        import arviz_base  # noqa: F401  (takes half a second)
+        self._named.prepare()
+        import xarray  # noqa: F401  (takes half a second)
 
     def groups(self, record: Record) -> Groups:
         """All arrays, by group and name, with axes (chain, draw) in front."""
-        posterior = self.constrain(record.x, record.z)
-        posterior.update({name: np.asarray(value) for name, value in record.z.items()})
-        groups: dict[str, Any] = {
+        named: dict[str, Any] = self._named(record.x, record.z)
+        posterior = named.pop("posterior") | {name: np.asarray(value) for name, value in record.z.items()}
+        stats = {STAT_NAMES.get(str(name), str(name)): np.asarray(value) for name, value in vars(record.info).items()}
+        return {
             "posterior": posterior,
             "unconstrained_posterior": self._by_name(record.x),
             "unconstrained_gradient": self._by_name(record.gradient),
-            "sample_stats": {STAT_NAMES.get(name, name): np.asarray(v) for name, v in vars(record.info).items()},
+            "sample_stats": stats,
+            **named,
         }
-        if isinstance(self.likelihood, EachDraw):
-            groups["log_likelihood"] = self.likelihood(record.x, record.z)
-        return groups
 
     def about(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """What is to be noted of the run: `attrs`, and what the program and the naming know."""
@@ -143,13 +149,30 @@ def build_tree(
         about: what to note of the run.
     """
     import xarray as xr  # takes half a second to import
-    from arviz_base import from_dict
 
-    whole: dict[str, Any] = {**groups, "observed_data": dict(observed)} if observed else dict(groups)
-    tree = from_dict(whole, dims=dict(dims))
+    made_by = {"created_at": datetime.now(UTC).isoformat(), "creation_library": "sumout"}
+    whole = {name: _dataset(arrays, dims, ["chain", "draw"]) for name, arrays in groups.items()}
+    if observed:
+        whole["observed_data"] = _dataset(observed, dims, [])
+    tree = xr.DataTree.from_dict({name: dataset.assign_attrs(made_by) for name, dataset in whole.items()})
     if tuned:
         axes = ("chain", "coordinate", "other_coordinate")
         arrays = {name: (axes[: np.ndim(value)], np.asarray(value)) for name, value in tuned.items()}
         tree["tuned"] = xr.DataTree(xr.Dataset(arrays, coords={"coordinate": coordinates}))
     tree["posterior"].attrs.update(about)
     return tree
+
+
+def _dataset(arrays: Mapping[str, Any], dims: Mapping[str, list[str]], first: list[str]) -> "xr.Dataset":
+    """Variables with dimensions named as the user, or else ArviZ, names them, after the first ones."""
+    import xarray as xr
+
+    variables, coords = {}, {}
+    for name, value in arrays.items():
+        array = np.asarray(value)
+        own = range(len(first), array.ndim)
+        named = dict(zip(own, dims.get(name, ()), strict=False))
+        axes = [*first, *(named.get(axis, f"{name}_dim_{axis - len(first)}") for axis in own)]
+        variables[name] = axes, array
+        coords.update({axis: np.arange(size) for axis, size in zip(axes, array.shape, strict=True)})
+    return xr.Dataset(variables, coords)

@@ -4,24 +4,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
+from sumout.doctor.check import examine
+from sumout.doctor.guard import Guard, guard_plan
 from sumout.gradient import make_target
-from sumout.guesses import guess_z
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.names import find_kernel
 from sumout.likelihood import build_likelihood
-from sumout.nuisance.quadratic import QuadraticGibbs, guard_quadratic
 from sumout.plan import Plan, plan_for
 from sumout.program import Nuisance, Program
-from sumout.randomness import Key, generator
-from sumout.reading.structure import guard
+from sumout.randomness import Key
+from sumout.run.groups import ALONE, SIDE_BY_SIDE
 from sumout.run.loop import Loop, capacity_for
-from sumout.run.result import EachDraw, Naming
+from sumout.run.result import Naming
 from sumout.run.start import Starts
-
-GUARD_FLIPS = 4
 
 T = TypeVar("T")
 
@@ -34,30 +30,30 @@ class Setup:
         self.program = plan.structure.program
         target = self._kept("target", lambda: make_target(plan))
         self.starts = self._kept("starts", lambda: Starts(self.program, target))
-        self.loop = Loop(kernel.bind(target), capacity_for(self.program))
-        self.constrain = self.program.remember("constrain", lambda: EachDraw(self.program, self.program.constrain))
+        group = ALONE if target.is_straight(*self.program.abstract_arguments()) else SIDE_BY_SIDE
+        self.loop = Loop(kernel.bind(target), capacity_for(self.program), group)
+        self._guard = self.program.remember("guard", lambda: Guard(plan.structure))
 
     def naming(self, log_likelihood: bool) -> Naming:
         """For the draws, with the likelihood of every datum if that is wanted."""
-
-        def build() -> EachDraw | str:
-            built = build_likelihood(self.plan)
-            return built if isinstance(built, str) else EachDraw(self.program, built)
-
-        likelihood = self._kept("likelihood", build) if log_likelihood else "not asked for"
-        return Naming(self.program, self.constrain, likelihood)
+        likelihood = (
+            self._kept("likelihood", lambda: build_likelihood(self.plan)) if log_likelihood else "not asked for"
+        )
+        return self._kept(("naming", log_likelihood), lambda: Naming(self.program, likelihood))
 
     def prepare(self, chains: int, naming: Naming) -> None:
         """Begin to compile what a run of so many chains needs, in the background; what takes longest first."""
         self.loop.prepare(self.program, chains)
+        examine(self.plan).prepare()
+        self._guard.prepare()
         self.starts.prepare()
         naming.prepare()
 
     def guard(self, key: Key, x: jax.Array, z: Nuisance) -> None:
         """Check the reading at a point, the first time the program is run."""
-        self.program.remember("guarded", lambda: guard_reading(self.plan, key, x, z))
+        self.program.remember("guarded", lambda: guard_plan(self._guard, self.plan, key, x, z))
 
-    def _kept(self, name: str, make: Callable[[], T]) -> T:
+    def _kept(self, name: Any, make: Callable[[], T]) -> T:
         """What is the same for all kernels."""
         return self.program.remember((name, id(self.plan)), make)
 
@@ -67,21 +63,3 @@ def set_up(program: Program, kernel: Any, wishes: Mapping[str, str] | None) -> S
     plan = plan_for(program, wishes)
     chosen = find_kernel(kernel, plan)
     return program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen))
-
-
-def guard_reading(plan: Plan, key: Key, x: jax.Array, z: Nuisance) -> None:
-    """Change a random half of the sites, a few times over, and see that only the right factors move."""
-    program = plan.structure.program
-    if not program.z:
-        return
-
-    rng = generator(key)
-    chosen = {name: rng.uniform(size=(GUARD_FLIPS, *program.z[name].support.shape)) < 0.5 for name in z}
-    spread = {name: c.reshape(c.shape + (1,) * (1 + np.ndim(z[name]) - c.ndim)) for name, c in chosen.items()}
-    others = guess_z(rng, program, GUARD_FLIPS)
-    flips: Any = {name: np.where(spread[name], others[name], z[name]) for name in z}
-    guard(plan.structure, x, z, flips)
-    for move in plan.moves:
-        if isinstance(move, QuadraticGibbs):
-            here, there = (x, z), (x + 1.0, jax.tree.map(lambda a: a[0], flips))
-            guard_quadratic(move, *jax.tree.map(jnp.asarray, here), *jax.tree.map(jnp.asarray, there))

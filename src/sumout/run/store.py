@@ -20,7 +20,6 @@ import numpy as np
 from sumout.errors import OptionError, StoreError
 from sumout.kernels.kernel import Kernel
 from sumout.run.folder import ABOUT, FORMAT, OBSERVED, PLACE, SECONDS, STATE, TUNED, WARM, check_parts, read_about
-from sumout.run.groups import part
 from sumout.run.identity import differences
 from sumout.run.load import load
 from sumout.run.loop import Place, Record
@@ -63,7 +62,7 @@ class Store:
         warm: list[np.ndarray] = []
         if done <= self.tune:
             warm = [content[WARM] for content in map(read_part, parts) if WARM in content]
-        return Place(part(states), done, t, steps, warm, float(last[SECONDS]))
+        return Place([states], done, t, steps, warm, float(last[SECONDS]))
 
     def __call__(self, place: Place, records: Record) -> None:
         """Keep a chunk; write it, with those before it, when it is time."""

@@ -15,10 +15,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sumout.compiling.one_piece import OPTIONS, in_one_piece, is_small, largest_array
 from sumout.program import Program
-from sumout.reading.structure import QUICK_COMPILE
-from sumout.run.one_piece import OPTIONS, in_one_piece, is_small, largest_array
 
+# Code that runs once should not be optimised as if it ran a million times.
+QUICK_COMPILE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 FEW_SITES = 200
 LITTLE_WORK = 40_000_000  # elements computed; well compiled they take a tenth of a second, quickly compiled one
 
@@ -34,18 +35,17 @@ def briefly(program: Program) -> dict[str, Any] | None:
 
 
 class Ahead:
-    """A function, compiled once for all arguments of the same shapes and types.
+    """A function, compiled once for all arguments of the same shapes and types; in one piece if it is small.
 
     Args:
         fn: the function.
-        is_loop: whether it does little many times over, so that it should be compiled in one piece if it is small.
         times: how often it will do what it does, if that is known to be seldom: if that is little work in all, it is
             compiled quickly rather than well.
     """
 
-    def __init__(self, fn: Callable[..., Any], *, is_loop: bool = False, times: int | None = None):
+    def __init__(self, fn: Callable[..., Any], *, times: int | None = None):
         self._fn, self._times = jax.jit(fn), times
-        self._whole = jax.jit(in_one_piece(self._fn), compiler_options=OPTIONS) if is_loop else None
+        self._whole = jax.jit(in_one_piece(self._fn))
         self._compiled: dict[Any, Future[Callable[..., Any]]] = {}
 
     def prepare(self, *args: Any) -> "Future[Callable[..., Any]]":
@@ -55,13 +55,12 @@ class Ahead:
         signature = form, tuple(types), jnp.result_type(float)
         if signature not in self._compiled:
             traced = self._fn.trace(*args)
-            whole = self._whole.lower(*args) if self._whole is not None and is_small(traced.jaxpr) else None
+            whole = self._whole.lower(*args) if is_small(traced.jaxpr) else None
             usual = traced.lower if whole else partial(lambda lowered: lowered, traced.lower())
             future = self._compiled[signature] = Future()
             is_brief = self._times is not None and self._times * largest_array(traced.jaxpr) <= LITTLE_WORK
-            options = QUICK_COMPILE if is_brief else None
             is_double = jnp.result_type(float) == jnp.float64
-            Thread(target=_compile, args=(whole, usual, options, is_double, future)).start()
+            Thread(target=_compile, args=(whole, usual, QUICK_COMPILE if is_brief else {}, is_double, future)).start()
         return self._compiled[signature]
 
     def shapes(self, *args: Any) -> Any:
@@ -76,7 +75,7 @@ class Ahead:
 def _compile(
     whole: jax.stages.Lowered | None,
     usual: Callable[[], jax.stages.Lowered],
-    options: dict[str, Any] | None,
+    options: dict[str, Any],
     is_double: bool,
     future: "Future[Callable[..., Any]]",
 ) -> None:
@@ -84,7 +83,7 @@ def _compile(
     try:
         if whole is not None:
             with suppress(jax.errors.JaxRuntimeError):
-                compiled = whole.compile()
+                compiled = whole.compile(compiler_options={**OPTIONS, **options})
                 return future.set_result(lambda *args: compiled(*args)[0])
         with jax.enable_x64(is_double):  # a setting that belongs to a thread
             future.set_result(usual().compile(compiler_options=options))

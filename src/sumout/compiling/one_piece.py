@@ -8,12 +8,14 @@ XLA marks loops by itself if they touch less than a kilobyte. What it cannot com
 does) it refuses, and then the loop is compiled as usual. Products and sums of larger arrays are better off in kernels.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr
+
+from sumout.reading.equations import all_equations, names_in
 
 MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
 # Without its newer emitters XLA writes scatters as loops, and without the library YNN reductions: both can be inside.
@@ -38,7 +40,7 @@ def in_one_piece(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def is_small(closed: ClosedJaxpr) -> bool:
     """Whether all that is computed is small, and of a kind that can be compiled in one piece."""
-    names = {eqn.primitive.name for eqn in _equations(closed.jaxpr, set())}
+    names = names_in(closed)
     # JAX's own keys may not be used and returned as well.
     has_keys = any(jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.prng_key) for v in closed.jaxpr.invars)
     return largest_array(closed) <= MOST_ELEMENTS and not has_keys and not REFUSED & names
@@ -46,21 +48,5 @@ def is_small(closed: ClosedJaxpr) -> bool:
 
 def largest_array(closed: ClosedJaxpr) -> int:
     """Elements of the largest array that something is computed from or into."""
-    computing = [eqn for eqn in _equations(closed.jaxpr, set()) if eqn.primitive.name not in OF_LAYOUT]
+    computing = [eqn for eqn in all_equations(closed.jaxpr) if eqn.primitive.name not in OF_LAYOUT]
     return max((v.aval.size for eqn in computing for v in [*eqn.invars, *eqn.outvars]), default=0)
-
-
-def _equations(jaxpr: Jaxpr, seen: set[int]) -> Iterator[Any]:
-    """Of a program and of all that it calls, each once."""
-    if id(jaxpr) in seen:
-        return
-    seen.add(id(jaxpr))
-    for eqn in jaxpr.eqns:
-        yield eqn
-        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=_is_jaxpr):
-            if _is_jaxpr(inner):
-                yield from _equations(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner, seen)
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return isinstance(value, (Jaxpr, ClosedJaxpr))

@@ -1,0 +1,1 @@
+"""How functions are compiled: ahead, in one piece, quickly or well."""
