@@ -87,7 +87,7 @@ class Likelihood:
 
 
 def _add(total: Array, step: Array) -> tuple[Array, Array]:
-    """Of logarithms, one by one: in rounds of pairs, as `cumlogsumexp` does it, that took ten times as long."""
+    """Of logarithms, one by one."""
     return jnp.logaddexp(total, step), jnp.stack([total, jnp.logaddexp(total, step)])
 
 
