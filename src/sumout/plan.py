@@ -18,10 +18,11 @@ from sumout.errors import OptionError
 from sumout.marginal.components import MOST_ENTRIES, Component, find_components
 from sumout.marginal.summation import Summation, build_summation
 from sumout.nuisance.block import Block, build_block, stack_blocks
-from sumout.nuisance.gibbs import Gibbs
+from sumout.nuisance.gibbs import Gibbs, build_gibbs
 from sumout.nuisance.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
 from sumout.nuisance.quadratic import QuadraticGibbs, build_quadratic
 from sumout.nuisance.sweep import STAY, Forward, NuisanceMove, Stack, Sweep, Turns
+from sumout.nuisance.switches import build_switches
 from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, DiscreteSite, Nuisance, Program
 from sumout.randomness import split
@@ -30,6 +31,8 @@ from sumout.reading.structure import Structure, read
 from sumout.supports import Count, Finite, Implicit
 
 MOST_GIBBS_VALUES = 256  # beyond, a table of all values costs more than it is worth
+MOST_SWITCHED_VALUES = 4096  # of sites whose tables are running totals
+MOST_BESIDE = 8  # elements for each of them that may still be computed for every value
 MOST_UNROLLED = 4  # so many blocks of one kind are compiled each for itself
 GRADIENT = 3  # evaluations of the density that cost as much as its gradient
 WORTH = 16  # summing may cost so many times a sweep: it saves more than that in draws
@@ -131,8 +134,9 @@ def make_plan(structure: Structure, wishes: Mapping[str, str] | None = None) -> 
     methods = np.full(structure.num_sites, "", object)
     reasons = np.full(structure.num_sites, "", object)
     for name, site in structure.program.z.items():
-        method, reason = _choose(name, site, wishes.get(name), name in structure.program.forward)
         numbers = structure.site_numbers[name]
+        most = MOST_SWITCHED_VALUES if _has_running_totals(structure, name) else MOST_GIBBS_VALUES
+        method, reason = _choose(name, site, wishes.get(name), name in structure.program.forward, most)
         methods[numbers], reasons[numbers] = method, reason
     summed = _settle(structure, methods, reasons, wishes, "sum")
     joint = _settle(structure, methods, reasons, wishes, "joint")
@@ -163,8 +167,21 @@ def _check_wishes(structure: Structure, wishes: Mapping[str, str] | None) -> dic
     return wishes
 
 
-def _choose(name: str, site: DiscreteSite, wish: str | None, is_forward: bool) -> tuple[str, str]:
-    """The method to try first for a site, looking at it alone; of a sum or a joint draw, why it is tried."""
+def _has_running_totals(structure: Structure, name: str) -> bool:
+    """Whether a site of many values is on its own, and its table takes little work for each of them."""
+    support, numbers = structure.program.z[name].support, structure.site_numbers[name]
+    if not isinstance(support, Finite) or not MOST_GIBBS_VALUES < support.num_values <= MOST_SWITCHED_VALUES:
+        return False
+    met = np.diff(structure.scopes.indptr)[structure.scopes_by_site[numbers].indices]
+    values, allowed = value_rows(structure, [name], support.num_values)
+    if (met > 1).any() or not allowed.all():
+        return False
+    switches = build_switches(build_block(structure, numbers), as_columns(values))
+    return switches is not None and switches.work <= MOST_BESIDE * len(numbers)
+
+
+def _choose(name: str, site: DiscreteSite, wish: str | None, is_forward: bool, most: int) -> tuple[str, str]:
+    """The method to try first for a site of up to so many values, looking at it alone; of a sum, why it is tried."""
     support = site.support
     if is_forward:
         possible = {"forward": "nothing else depends on it, and its law sums to one"}
@@ -172,7 +189,7 @@ def _choose(name: str, site: DiscreteSite, wish: str | None, is_forward: bool) -
         possible = {"prior": "only a sampler is known for it"}
     elif isinstance(support, Count):
         possible = {"metropolis": "it has infinitely many values, and no bound is known on what a sum would leave out"}
-    elif support.num_values > MOST_GIBBS_VALUES:
+    elif support.num_values > most:
         reason = f"{support.num_values} values are more than a table should hold"
         possible = {"metropolis": reason, "gibbs": "", "sum": "", "joint": ""}
     else:
@@ -303,5 +320,10 @@ def _move(block: Block, method: str, tables: list[np.ndarray]) -> Any:
         return Metropolis(block, CountStep(tables[0][..., 0, :]))
     values, allowed = tables
     if method == "gibbs":
-        return Gibbs(block, values, None if allowed.all() else allowed)
+        is_single = values.ndim == 2
+        return (
+            build_gibbs(block, values, allowed)
+            if is_single
+            else Gibbs(block, values, None if allowed.all() else allowed)
+        )
     return Metropolis(block, AroundTheCircle.over(values, allowed.sum(axis=-2)))

@@ -20,7 +20,7 @@ from sumout.marginal.layout import build_buckets
 from sumout.marginal.parts import Tables
 from sumout.marginal.tables import Round, fill_tables, plan_rounds
 from sumout.nuisance.block import Block, build_block, pick
-from sumout.nuisance.gibbs import Gibbs
+from sumout.nuisance.gibbs import Gibbs, build_gibbs
 from sumout.nuisance.sums import Sums, build_sums
 from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, Nuisance
@@ -160,13 +160,7 @@ def _blocks(structure: Structure, sites: np.ndarray) -> tuple[Gibbs, ...]:
         numbers = np.concatenate([structure.site_numbers[name] for name in names])
         inside = np.isin(numbers, sites)
         values, allowed = (part[inside] for part in value_rows(structure, names, count))
-        blocks.append(
-            Gibbs(
-                build_block(structure, numbers[inside]),
-                as_columns(values),
-                None if allowed.all() else as_columns(allowed),
-            )
-        )
+        blocks.append(build_gibbs(build_block(structure, numbers[inside]), as_columns(values), as_columns(allowed)))
     return tuple(blocks)
 
 

@@ -108,7 +108,7 @@ def build_block(structure: Structure, members: np.ndarray, with_sums: bool = Tru
     slots = tuple(None if np.array_equal(slot, in_order) else slot for slot in slots)
     if np.array_equal(sources, in_order) and all(slot is None for slot in slots):
         sources = None
-    shared = _shared(structure, members if with_sums else members[:0])
+    shared = shared_elements(structure, members if with_sums else members[:0])
     sums = build_sums(structure, shared, len(members))
     return Block(structure, names, len(members), slots, sources, sums)
 
@@ -120,7 +120,7 @@ def stack_blocks(structure: Structure, groups: Sequence[np.ndarray]) -> Block:
     rows = [_places(structure, names, members, size) for members in groups]
     slots = tuple(np.stack([row[0][i] for row in rows]) for i in range(len(names)))
     sources = np.stack([row[1] for row in rows])
-    sums = stack_sums(structure, [_shared(structure, members) for members in groups], size)
+    sums = stack_sums(structure, [shared_elements(structure, members) for members in groups], size)
     return Block(structure, names, size, slots, sources, sums)
 
 
@@ -146,7 +146,7 @@ def _places(
     return tuple(slots), sources
 
 
-def _shared(structure: Structure, members: np.ndarray) -> Elements:
+def shared_elements(structure: Structure, members: np.ndarray) -> Elements:
     """The factor elements that depend on a member, and the member."""
     columns = structure.scopes_by_site[members].tocoo()  # members × factor elements
     return columns.col.astype(np.int64), columns.row.astype(np.int64)

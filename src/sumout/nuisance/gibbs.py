@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.nuisance.block import Block, pick
+from sumout.nuisance.switches import Switches, build_switches
 from sumout.program import Data, Nuisance
 from sumout.randomness import uniform
 
@@ -22,7 +23,7 @@ FEW = 8  # values
 MOST_WRITTEN_OUT = 64
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["block", "values", "allowed"], meta_fields=[])
+@partial(jax.tree_util.register_dataclass, data_fields=["block", "values", "allowed"], meta_fields=["switches"])
 @dataclass(frozen=True, eq=False)
 class Gibbs:
     """A Gibbs update of one block.
@@ -31,11 +32,13 @@ class Gibbs:
         block: the members.
         values: `(K, n)`, or `(K, 1)` where all members share their values.
         allowed: like `values`; False where a member has fewer values than K. None where all have K.
+        switches: how the table is filled where that takes less than K evaluations; None where it does not.
     """
 
     block: Block
     values: Array | np.ndarray
     allowed: Array | np.ndarray | None
+    switches: Switches | None = None
 
     @property
     def evaluations(self) -> int:
@@ -44,6 +47,8 @@ class Gibbs:
 
     def log_weights(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
         """Log probabilities of the values of every member given all else, up to a constant for each member."""
+        if self.switches is not None:
+            return self.switches.table(x, z, data)
 
         def at(values: Array) -> Array:
             place = self.block.place_all if values.shape == (1,) else self.block.place
@@ -65,6 +70,13 @@ class Gibbs:
         """Draw all members afresh."""
         which = draw(key, self.log_weights(x, z, data))
         return self.block.place(z, pick(self.values, which))
+
+
+def build_gibbs(block: Block, values: np.ndarray, allowed: np.ndarray) -> Gibbs:
+    """The update of a single block."""
+    if not allowed.all():
+        return Gibbs(block, values, allowed)
+    return Gibbs(block, values, None, build_switches(block, values))
 
 
 def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:

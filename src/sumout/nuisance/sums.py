@@ -158,7 +158,7 @@ class Segments:
 def build_sums(structure: Structure, shared: Elements, size: int) -> Sums:
     """The sums of some factor elements by owner."""
     parts = _by_bundle(structure, shared, shared[0])
-    owned = tuple(_share(elements, owners, laid, size) for _, elements, owners, laid in parts)
+    owned = tuple(share(elements, owners, laid, size) for _, elements, owners, laid in parts)
     return Sums(tuple(part[0] for part in parts), size, owned)
 
 
@@ -199,7 +199,7 @@ def _by_bundle(
     return parts
 
 
-def _share(elements: np.ndarray, owners: np.ndarray, laid: int, size: int) -> Any:
+def share(elements: np.ndarray, owners: np.ndarray, laid: int, size: int) -> Any:
     """The cheapest way to sum a bundle by owner."""
     degree = int(np.bincount(owners).max())
     if laid == size * degree == len(elements):

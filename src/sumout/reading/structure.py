@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import scipy.sparse as sp
-from jax.extend.core import Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
 from sumout.errors import OptionError
@@ -210,9 +210,8 @@ def _read(program: Program) -> Structure:
     return Structure(program, tuple(sorted(reader.opaque)), factorisation, scopes, ids)
 
 
-def element_scopes(program: Program, fn: Callable[..., Any]) -> list[sp.csr_array]:
-    """For each array that `fn(x, z, data)` returns, which of its elements depend on which site."""
-    closed = flatten(fn, *program.abstract_arguments())
+def element_scopes(program: Program, closed: ClosedJaxpr) -> list[sp.csr_array]:
+    """For each array that a flat function of x, z and data returns, which of its elements depend on which site."""
     scopes = Scopes(program.num_z)
     env = Reader(scopes).run(closed.jaxpr, closed.consts, operands_of(program))
     found = []
