@@ -21,7 +21,7 @@ from sumout.nuisance.block import Block, build_block, stack_blocks
 from sumout.nuisance.gibbs import Gibbs, build_gibbs
 from sumout.nuisance.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
 from sumout.nuisance.quadratic import QuadraticGibbs, build_quadratic
-from sumout.nuisance.sweep import STAY, Forward, NuisanceMove, Stack, Sweep, Turns
+from sumout.nuisance.sweep import STAY, NuisanceMove, Stack, Sweep, Turns
 from sumout.nuisance.switches import build_switches
 from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, DiscreteSite, Nuisance, Program
@@ -84,10 +84,8 @@ class Plan:
 
     @cached_property
     def recover(self) -> NuisanceMove:
-        """Draws the sites that are summed out given x and the others, then those on which nothing depends."""
-        program = self.structure.program
-        summed = () if self.summation is None else (self.summation,)
-        return Sweep((*summed, Forward(program)) if program.forward else summed)
+        """Draws the sites that are summed out given x and the others."""
+        return STAY if self.summation is None else self.summation
 
     @cached_property
     def sweep(self) -> Sweep:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sumout.program import Data, Nuisance, Program
+from sumout.program import Data, Nuisance
 from sumout.randomness import fold_in, split
 
 
@@ -84,18 +84,6 @@ class Sweep:
 
 
 STAY = Sweep(())
-
-
-@dataclass(frozen=True, eq=False)
-class Forward:
-    """The sites on which nothing depends, drawn from their law given all else."""
-
-    program: Program
-    evaluations = 1
-
-    def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
-        """Draw them."""
-        return self.program.draw_forward(key, x, z, data)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["stacked"], meta_fields=["length"])

@@ -40,7 +40,7 @@ FEWEST_WARM = 50  # draws of warm-up from which their efficiency can be told
 STEPPING, RECORDING, BEGINNING = range(3)  # what a chain has a key for
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "gradient", "info"], meta_fields=[])
+@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "gradient", "info", "number"], meta_fields=[])
 @dataclass(frozen=True)
 class Record:
     """What is kept of a draw; with axes (chain, draw) once collected.
@@ -50,12 +50,14 @@ class Record:
         z: all of it.
         gradient: of the target's log density at x, with a z that suits x.
         info: what the kernel said of the steps.
+        number: of the draw, warm-up included.
     """
 
     x: Any
     z: Any
     gradient: Any
     info: Any
+    number: Any
 
 
 @dataclass
@@ -271,7 +273,7 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
         nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), infos)
         state, told = jax.lax.fori_loop(0, steps, one, (state, nothing))
         gradient, z = record(key_record, state, data, number)
-        return state, Record(state.x, z, gradient, told)
+        return state, Record(state.x, z, gradient, told, number)
 
     def advance(
         keys: Array, keys_record: Array, states: Any, data: Data,

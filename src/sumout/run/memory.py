@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from sumout.kernels.kernel import Kernel
+from sumout.randomness import Key
 from sumout.run.loop import Place, Record
 from sumout.run.result import Naming, build_tree
 
@@ -36,9 +37,9 @@ class Memory:
 class InMemory(Memory):
     """Keeps a run until it is asked for its result; as `Store` does in a folder."""
 
-    def __init__(self, kernel: Kernel, naming: Naming, attrs: Mapping[str, Any], draws: int):
+    def __init__(self, kernel: Kernel, naming: Naming, attrs: Mapping[str, Any], draws: int, key: Key):
         super().__init__(attrs["tune"])
-        self.draws = draws
+        self.draws, self._key = draws, key
         self._kernel, self._naming, self._attrs = kernel, naming, attrs
 
     def place(self, like: Any) -> Place | None:
@@ -53,6 +54,6 @@ class InMemory(Memory):
         is_complete = place.done == self.tune + self.draws
         about = {**self._attrs, "steps": place.steps, "sampling_time": place.seconds, "complete": is_complete}
         return build_tree(
-            naming.groups(record), self._kernel.tuned(place.states), naming.program.observed,
+            naming.groups(record, self._key), self._kernel.tuned(place.states), naming.program.observed,
             dims=naming.dims, coordinates=naming.coordinates, about=naming.about(about),
         )  # fmt: skip

@@ -13,6 +13,7 @@ from jaxtyping import Array
 from sumout.compiling.ahead import Ahead
 from sumout.likelihood import Likelihood
 from sumout.program import Data, Nuisance, Program
+from sumout.randomness import Key, fold_in
 from sumout.reading.equations import traced_once
 from sumout.run.loop import Record
 
@@ -27,28 +28,27 @@ Groups = dict[str, dict[str, np.ndarray]]
 
 
 class EachDraw:
-    """A function `(x, z, data)`, compiled once to be computed at every draw of a run.
+    """A function of the arrays of a draw and of data, compiled once to be computed at every draw of a run.
 
     The draws are taken one by one, so that what comes out at a draw does not depend on which others it stands among,
     not even in the last place.
     """
 
-    def __init__(self, program: Program, fn: Callable[[Array, Nuisance, Data], Any]):
+    def __init__(self, program: Program, fn: Callable[..., Any]):
         self.program = program
         simple = traced_once(fn, is_final=True)
-        one_by_one = lambda flat, data: jax.lax.map(lambda xz: simple(*xz, data), flat)  # noqa: E731
+        one_by_one = lambda rows, data: jax.lax.map(lambda row: simple(*row, data), rows)  # noqa: E731
         self._run = Ahead(one_by_one, times=USUAL_DRAWS)
 
-    def prepare(self) -> None:
-        """Begin to compile."""
-        x, z, data = self.program.abstract_arguments()
-        block = jax.tree.map(lambda a: jax.ShapeDtypeStruct((BLOCK, *a.shape), a.dtype), (x, z))
-        self._run.prepare(block, data)
+    def prepare(self, *row: Any) -> None:
+        """Begin to compile for such rows, of which shapes and types are given."""
+        block = jax.tree.map(lambda a: jax.ShapeDtypeStruct((BLOCK, *a.shape), a.dtype), row)
+        self._run.prepare(block, self.program.abstract_arguments()[2])
 
-    def __call__(self, x: Any, z: Any) -> Any:
+    def __call__(self, *rows: Any) -> Any:
         """Arrays have axes (chain, draw) in front, given and returned."""
-        chains, draws = x.shape[:2]
-        flat = jax.tree.map(lambda a: np.reshape(a, (chains * draws, *a.shape[2:])), (x, z))
+        chains, draws = jax.tree.leaves(rows)[0].shape[:2]
+        flat = jax.tree.map(lambda a: np.reshape(a, (chains * draws, *a.shape[2:])), rows)
         starts = range(0, chains * draws, BLOCK)
         blocks = [jax.tree.map(lambda a, i=i: jnp.asarray(_filled(a[i : i + BLOCK])), flat) for i in starts]
         data = jax.tree.map(jnp.asarray, self.program.data)
@@ -68,6 +68,8 @@ def _filled(rows: np.ndarray) -> np.ndarray:
 class Naming:
     """Names for the draws of a program: x and deterministics as the user knows them, z in its support values.
 
+    Sites of z on which nothing depends are drawn here, from their law given all else: the loop can do without them.
+
     Args:
         program: whose draws they are.
         likelihood: of every datum, or in words why there is none.
@@ -76,8 +78,9 @@ class Naming:
     def __init__(self, program: Program, likelihood: Likelihood | str):
         self.program, self.likelihood = program, likelihood
 
-        def named(x: Array, z: Nuisance, data: Data) -> dict[str, Any]:
-            groups = {"posterior": program.constrain(x, z, data)}
+        def named(key: Array, x: Array, z: Nuisance, data: Data) -> dict[str, Any]:
+            z = program.draw_forward(key, x, z, data)
+            groups = {"posterior": program.constrain(x, z, data) | {name: z[name] for name in program.forward}}
             if not isinstance(likelihood, str):
                 groups["log_likelihood"] = likelihood(x, z, data)
             return groups
@@ -86,16 +89,21 @@ class Naming:
 
     def prepare(self) -> None:
         """Begin to compile what it needs, and import what the result is made of."""
-        self._named.prepare()
+        x, z, _ = self.program.abstract_arguments()
+        self._named.prepare(jax.ShapeDtypeStruct((2,), np.uint32), x, z)
         import xarray  # noqa: F401  (takes half a second)
 
-    def groups(self, record: Record) -> Groups:
-        """All arrays, by group and name, with axes (chain, draw) in front."""
-        named: dict[str, Any] = self._named(record.x, record.z)
-        posterior = named.pop("posterior") | {name: np.asarray(value) for name, value in record.z.items()}
+    def groups(self, record: Record, key: Key) -> Groups:
+        """All arrays, by group and name, with axes (chain, draw) in front; `key` is for what is drawn here."""
+        chains = fold_in(key, np.arange(len(record.x)))
+        keys = np.stack([fold_in(chain, numbers) for chain, numbers in zip(chains, record.number, strict=True)])
+        named: dict[str, Any] = self._named(keys, record.x, record.z)
+        drawn = {name: np.asarray(value) for name, value in record.z.items()}
+        posterior = {**drawn, **named.pop("posterior")}
+        names = [name for name in posterior if name not in drawn] + list(drawn)
         stats = {STAT_NAMES.get(str(name), str(name)): np.asarray(value) for name, value in vars(record.info).items()}
         return {
-            "posterior": posterior,
+            "posterior": {name: posterior[name] for name in names},
             "unconstrained_posterior": self._by_name(record.x),
             "unconstrained_gradient": self._by_name(record.gradient),
             "sample_stats": stats,

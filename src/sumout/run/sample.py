@@ -93,16 +93,16 @@ def sample(
         chunk=1 if chunk is None else chunk,
     )
     ready = set_up(program, kernel, plan)
-    key_start, key_guard, key_run = split(new_key(seed), 3)
+    key_start, key_guard, key_run, key_naming = split(new_key(seed), 4)
     naming = ready.naming(log_likelihood)
     ready.prepare(chains, naming)
     check_plan(ready.plan).tell()
     options = {"kernel": repr(ready.kernel), "seed": seed, "tune": tune, "plan": json.dumps(dict(plan or {}))}
     if store is None:
-        keeper = nullcontext(InMemory(ready.kernel, naming, options, draws))
+        keeper = nullcontext(InMemory(ready.kernel, naming, options, draws, key_naming))
     else:
         identity = identify(program, options | {"chains": chains, "steps": steps, "log_likelihood": log_likelihood})
-        keeper = open_store(store, identity, ready.kernel, naming, options, draws)
+        keeper = open_store(store, identity, ready.kernel, naming, options, draws, key_naming)
     with keeper as keep:
         with stoppable() as is_asked_to_stop, progress_bar(progress, chains) as report:
             place = keep.place(ready.loop.shapes(program, chains))

@@ -19,6 +19,7 @@ import numpy as np
 
 from sumout.errors import OptionError, StoreError
 from sumout.kernels.kernel import Kernel
+from sumout.randomness import Key
 from sumout.run.folder import ABOUT, FORMAT, OBSERVED, PLACE, SECONDS, STATE, TUNED, WARM, check_parts, read_about
 from sumout.run.identity import differences
 from sumout.run.load import load
@@ -37,9 +38,9 @@ MOST_BYTES = 2**24  # that wait to be written
 class Store:
     """The folder of a run that is being made; made by `open_store`."""
 
-    def __init__(self, folder: Path, kernel: Kernel, naming: Naming, tune: int, draws: int):
+    def __init__(self, folder: Path, kernel: Kernel, naming: Naming, tune: int, draws: int, key: Key):
         self.folder, self.tune, self.draws = folder, tune, draws
-        self._kernel, self._naming = kernel, naming
+        self._kernel, self._naming, self._key = kernel, naming, key
         self._waiting: list[Record] = []
         self._warm: list[np.ndarray] = []
         self._begun = self._last = perf_counter()
@@ -81,7 +82,7 @@ class Store:
         arrays: dict[str, Any] = {}
         if self._waiting:
             record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *self._waiting)
-            for group, named in self._naming.groups(record).items():
+            for group, named in self._naming.groups(record, self._key).items():
                 arrays.update({f"{group}/{name}": value for name, value in named.items()})
             tuned = self._kernel.tuned(place.states)
             arrays.update({f"{TUNED}/{name}": np.asarray(value) for name, value in tuned.items()})
@@ -117,6 +118,7 @@ def open_store(
     naming: Naming,
     attrs: Mapping[str, Any],
     draws: int,
+    key: Key,
 ) -> Iterator[Store]:
     """A folder to write a run to, made if it is not there; no other process can write to it meanwhile.
 
@@ -127,6 +129,7 @@ def open_store(
         naming: of its draws.
         attrs: what to note of the run, "tune" among it.
         draws: asked for.
+        key: for what of z is drawn when draws are named.
     """
     path = Path(folder)
     about = path / ABOUT
@@ -158,7 +161,7 @@ def open_store(
         content = json.dumps(noted, indent=1) + "\n"
         if not about.exists() or about.read_text(encoding="utf-8") != content:
             write_whole(about, content.encode())
-        yield Store(path, kernel, naming, attrs["tune"], draws)
+        yield Store(path, kernel, naming, attrs["tune"], draws, key)
 
 
 @contextmanager
