@@ -23,7 +23,7 @@ def seen_words(key, counter, purpose):
 @pytest.fixture
 def _watched(monkeypatch):
     monkeypatch.setattr(randomness, "random_words", seen_words)
-    monkeypatch.setattr(sumout.run.sample, "new_key", jax.random.key)
+    monkeypatch.setattr("sumout.run.sample.new_key", jax.random.key)
     with jax.debug_key_reuse(True):
         yield
     jax.clear_caches()

@@ -95,8 +95,9 @@ class Naming:
 
     def groups(self, record: Record, key: Key) -> Groups:
         """All arrays, by group and name, with axes (chain, draw) in front; `key` is for what is drawn here."""
-        chains = fold_in(key, np.arange(len(record.x)))
-        keys = np.stack([fold_in(chain, numbers) for chain, numbers in zip(chains, record.number, strict=True)])
+        keys = np.zeros((*record.number.shape, 2), np.uint32)
+        for chain in range(len(keys)) if self.program.forward else ():
+            keys[chain] = fold_in(fold_in(key, chain), record.number[chain])
         named: dict[str, Any] = self._named(keys, record.x, record.z)
         drawn = {name: np.asarray(value) for name, value in record.z.items()}
         posterior = {**drawn, **named.pop("posterior")}
