@@ -12,6 +12,7 @@ from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.errors import OptionError
@@ -62,8 +63,12 @@ class Target:
         return self.move is STAY and self.part is None
 
     def is_straight(self, x: Array, z: Nuisance, data: Data) -> bool:
-        """Whether a step takes gradients alone, and these have no loop in them; of arguments only shapes matter."""
-        return self.is_still and not LOOPS & names_in(jax.make_jaxpr(self.value_and_gradient)(x, z, data))
+        """Whether neither gradients nor moves on z have a loop in them; of arguments only shapes matter."""
+        names = names_in(jax.make_jaxpr(self.value_and_gradient)(x, z, data))
+        if not self.is_still:
+            key = jax.ShapeDtypeStruct((2,), np.uint32)
+            names |= names_in(jax.make_jaxpr(self.move_jointly)(key, x, z, data))
+        return not LOOPS & names
 
     def turn(self, key: Array, x: Array, z: Nuisance, data: Data, t: Array) -> Nuisance:
         """Move z, or the part of it whose turn it is at step t."""

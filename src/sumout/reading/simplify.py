@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, DropVar, Jaxpr, Literal, Var, new_jaxpr_eqn, no_effects
 from jax.interpreters import partial_eval
 
@@ -74,7 +75,7 @@ class _Editor:
 
     def constant(self, value: Any, like: Var) -> Atom:
         """A value that is known."""
-        if np.size(value) == 1 and not _is_extended(like.aval):
+        if np.size(value) == 1 and _is_plain(value):
             return self._spread(np.asarray(value).reshape(()), like.aval)
         variable = Var(like.aval)
         self.constants[variable] = value
@@ -131,9 +132,8 @@ class _Editor:
         """Its value; None if that is not known, or large."""
         if isinstance(atom, Literal):
             return np.asarray(atom.val)
-        if atom not in self.constants or _is_extended(atom.aval) or atom.aval.size > MOST_KNOWN:
-            return None
-        return np.asarray(self.constants[atom])
+        value = self.constants.get(atom)
+        return np.asarray(value) if _is_plain(value) and atom.aval.size <= MOST_KNOWN else None
 
     def _folded(self, eqn: Any, operands: list[Atom]) -> list[Atom] | None:
         """The results of an equation between constants."""
@@ -207,6 +207,11 @@ class _Editor:
 def _fitting(atom: Atom, aval: Any) -> Atom | None:
     """The atom, if it can stand for a result of that shape and type."""
     return atom if atom.aval.shape == aval.shape and atom.aval.dtype == aval.dtype else None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a number, or an array of numbers, that is there; not a key, nor what is being traced."""
+    return value is not None and not isinstance(value, Tracer) and not _is_extended(jax.typeof(value))
 
 
 def _is_extended(aval: Any) -> bool:

@@ -55,7 +55,7 @@ class Climbs:
                 return *target.value_and_gradient(x, z, data), z
 
             first_x, first_z = jax.tree.map(lambda a: a[0], (x, z))
-            if target.is_straight(first_x, first_z, data):  # less to trace and to compile
+            if target.is_still and target.is_straight(first_x, first_z, data):  # less to trace and to compile
                 return jax.lax.map(lambda each: one(*each), (keys, x, z))
             return jax.vmap(one)(keys, x, z)
 
