@@ -11,9 +11,12 @@ from sumout.gradient import Target
 from sumout.kernels.leapfrog import Point
 from sumout.nuisance.sweep import STAY
 from sumout.randomness import new_key
-from sumout.run.groups import part
+from sumout.run.groups import ALONE, SIDE_BY_SIDE, part
 from sumout.run.loop import Loop
 from sumout.run.memory import Memory
+from sumout.run.setup import set_up
+
+from programs import ENUMERABLE
 
 
 def recover(key, x, z, data):
@@ -60,3 +63,12 @@ def test_a_group_does_not_know_of_the_others():
     program = sumout.density(lambda x, z, data: -0.5 * x["x"] ** 2, x={"x": (constraints.real, ())}, z={})
     two, four = (sumout.sample(program, chains=chains, draws=20, tune=20, progress=False) for chains in (2, 4))
     np.testing.assert_array_equal(two.posterior.x, four.posterior.x[:2])
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "group"),
+    [("survey", "sum", ALONE), ("grid", "gibbs", ALONE), ("spike_and_slab", "gibbs", SIDE_BY_SIDE)],
+)
+def test_chains_run_alone_where_a_step_has_no_loop(name, plan, group):
+    program = ENUMERABLE[name]()
+    assert set_up(program, None, dict.fromkeys(program.z, plan)).loop.group == group
