@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, DropVar, jaxpr_as_fun
 from jax.scipy.special import xlogy
 
 from sumout.randomness import uniform
@@ -57,6 +57,18 @@ def test_what_nobody_looks_at_and_what_stands_twice_is_left_out():
 
     closed, simple = traced(fn, jnp.ones(3))
     assert names(simple) == ["cos", "add"]
+    assert_same(closed, simple, jnp.arange(3.0))
+
+
+def test_of_an_equation_that_stands_twice_each_may_use_another_result():
+    def fn(x):
+        return jax.lax.split(x, (1, 2))[0], jax.lax.split(x, (1, 2))[1]
+
+    closed = jax.make_jaxpr(fn)(jnp.ones(3))
+    first, *others = closed.jaxpr.eqns
+    dropped = first.replace(outvars=[first.outvars[0], DropVar(first.outvars[1].aval)])
+    simple = simplify(ClosedJaxpr(closed.jaxpr.replace(eqns=[dropped, *others]), closed.consts))
+    assert names(simple) == ["split"]
     assert_same(closed, simple, jnp.arange(3.0))
 
 

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, DropVar, Jaxpr, Literal, Var, new_jaxpr_eqn, no_effects
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, new_jaxpr_eqn, no_effects
 from jax.interpreters import partial_eval
 
 from sumout.reading.arithmetic import compute, is_known_to_numpy
@@ -115,7 +115,7 @@ class _Editor:
         return results
 
     def _as_it_is(self, eqn: Any, operands: list[Atom]) -> list[Atom]:
-        results = [v if isinstance(v, DropVar) else Var(v.aval) for v in eqn.outvars]
+        results = [Var(v.aval) for v in eqn.outvars]  # none is dropped: the same equation may come again
         self.equations.append(eqn.replace(invars=operands, outvars=results))
         if eqn.primitive.name == "broadcast_in_dim" and isinstance(operands[0], Literal):
             self._numbers[results[0]] = operands[0]
