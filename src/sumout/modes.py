@@ -11,17 +11,17 @@ from numbers import Integral, Real
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.arrays import as_jax
 from sumout.ascent.drawn import ascend_with_draws
 from sumout.ascent.exact import ascend_exactly
 from sumout.ascent.maximum import Maximum
 from sumout.ascent.tell import build_maximum, refuse_moving_supports
 from sumout.compiling.ahead import briefly
 from sumout.doctor.blame import describe_failure
-from sumout.doctor.guard import Guard, guard_plan
+from sumout.doctor.guard import Guard
 from sumout.errors import ModelError, OptionError, StartError
 from sumout.gradient import Target, make_target
 from sumout.plan import plan_for
@@ -86,7 +86,7 @@ def maximize(
 
         x, z = _start(aim, target, key_start, starts)
         one = jax.tree.map(lambda a: a[0], z)
-        guard_plan(Guard(made.structure), made, key_guard, x[0], one)
+        Guard(made).compare(key_guard, x[0], one)
         if made.sums_all:
             ends = ascend_exactly(
                 lambda x, data: target.log_density(x, one, data), x, z, aim.data,
@@ -129,11 +129,11 @@ def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, se
 
 def _start(program: Program, target: Target, key: Key, number: int) -> tuple[Array, Nuisance]:
     """The highest point of every climb that found one of finite density."""
-    data = jax.tree.map(jnp.asarray, program.data)
-    paths = Climbs(program, target, number).climb(key, data)
+    data = as_jax(program.data)
+    (paths,) = Climbs(program, target, number).climb(key[None], data)
     where = np.argmax(paths.highest >= paths.highest[-1], axis=0)
     x, z, is_sound = paths.points.x[where, np.arange(number)], paths.z, np.isfinite(paths.highest[-1])
     kept = np.flatnonzero(is_sound)
     if not len(kept):
         raise StartError(describe_failure(program, target.log_density, x, z, f"{number} starts"))
-    return jax.tree.map(lambda a: jnp.asarray(a[kept]), (x, z))
+    return as_jax(jax.tree.map(lambda a: a[kept], (x, z)))

@@ -7,7 +7,7 @@ Written out they are part of the code around them.
 A key is two words, or one of JAX's own keys if that is what one starts with. Outside compiled code the words are
 NumPy's, and so are the keys that come of them: nothing is compiled for that.
 
-A key gives numbers, or new keys by `fold_in`, or new keys by `split`: never two of these. Should it happen all the
+A key gives numbers, or new keys by `fold_in`, by `split` or by `later`: never two of these. Should it happen all the
 same, they differ, as each counts in a range of its own.
 """
 
@@ -39,6 +39,18 @@ def new_key(seed: int) -> np.ndarray:
 def fold_in(key: K, number: Any) -> K:
     """The new key of that number, from 0 to 2³² − 1; of an array of numbers, as many keys."""
     return _keys(key, number, FOLDED)
+
+
+def later(key: Any, number: Any) -> Any:
+    """The key so many places after this one, from 0 to 2³² − 1; for keys in a row, where nothing else is done with it.
+
+    A generator by counter gives unrelated numbers under any two keys, neighbours included, so one addition will do,
+    where `fold_in` runs the generator. Rows do not meet if they begin at keys that are random, as those of chains are.
+    """
+    if _is_jax_key(key):
+        return fold_in(key, number)
+    place = jnp.asarray(number).astype(jnp.uint32)
+    return key + jnp.stack([place, jnp.zeros_like(place)], axis=-1)
 
 
 def split(key: K, num: int = 2) -> K:

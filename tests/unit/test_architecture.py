@@ -14,6 +14,8 @@ SOURCE = Path(sumout.__file__).parent
 # Each room may import from the rooms before it.
 WALK = (
     "errors",
+    "arrays",
+    "arithmetic",
     "dependence",
     "randomness",
     "supports",

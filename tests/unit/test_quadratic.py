@@ -11,12 +11,13 @@ from numpyro.distributions import constraints
 
 import sumout
 from sumout.about_z import probabilities
-from sumout.doctor.guard import Guard, guard_plan
+from sumout.doctor.form_guard import FormGuard
+from sumout.doctor.guard import Guard
 from sumout.errors import ReadingError
 from sumout.guesses import draw_z
 from sumout.nuisance.block import pick
 from sumout.nuisance.gibbs import invert
-from sumout.nuisance.quadratic import QuadraticGibbs, guard_quadratic
+from sumout.nuisance.quadratic import QuadraticGibbs
 from sumout.plan import make_plan, plan_for
 from sumout.program import Program
 from sumout.randomness import new_key, normal, split, uniform
@@ -197,11 +198,11 @@ def test_a_wrong_form_is_noticed():
     program = regression(times)
     plan = plan_for(program, {"s": "gibbs"})
     x, z = point(program, 0)
-    guard_plan(Guard(plan.structure), plan, new_key(1), x, z)
+    Guard(plan).compare(new_key(1), x, z)
     (move,) = plan.moves
     wrong = replace(move, form=replace(move.form, partners=np.roll(move.form.partners, 1)))
     with pytest.raises(ReadingError, match="quadratic form"):
-        guard_quadratic(wrong, x, z, x + 1.0, {"s": 1 - z["s"]})
+        FormGuard(wrong).compare(x, z, x + 1.0, {"s": 1 - z["s"]})
 
 
 def test_a_site_without_a_law_stays_as_it_is():

@@ -6,7 +6,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sumout.randomness import FOLDED, NUMBERS, SPLIT, fold_in, new_key, normal, random_words, split, uniform, words_of
+from sumout.randomness import (
+    FOLDED,
+    NUMBERS,
+    SPLIT,
+    fold_in,
+    later,
+    new_key,
+    normal,
+    random_words,
+    split,
+    uniform,
+    words_of,
+)
 
 
 def as_key(words):
@@ -69,3 +81,18 @@ def test_numpy_compiled_code_and_jax_keys_agree():
 
 def test_seeds_are_jax_seeds():
     np.testing.assert_array_equal(new_key(3), jax.random.key_data(jax.random.key(3, impl="threefry2x32")))
+
+
+def test_keys_in_a_row_give_unrelated_numbers():
+    """Neither neighbours nor keys further apart, nor many in a row taken together."""
+    key, num = jnp.asarray(fold_in(new_key(1), 7)), 200_000
+    rows = jax.jit(jax.vmap(lambda t: normal(later(key, 2 * t), (3,), jnp.float64)))(jnp.arange(num))
+    numbers = np.asarray(rows)
+    assert len(np.unique(numbers)) == numbers.size
+    for lag in (1, 2, 8, 256, 65_536):
+        assert abs(np.mean(numbers[lag:] * numbers[:-lag])) * np.sqrt(numbers.size) < 6
+    for length in (10, 1000):
+        sums = numbers.reshape(num // length, length, 3).sum(axis=1) / np.sqrt(length)
+        assert abs(sums.var() - 1) / np.sqrt(2 / sums.size) < 6
+    np.testing.assert_array_equal(later(key, 0), key)
+    np.testing.assert_array_equal(later(key, 5), jax.jit(later)(key, jnp.int32(5)))

@@ -12,7 +12,7 @@ from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.doctor.guard import Guard
+from sumout.doctor.guard import ReadingGuard
 from sumout.errors import ReadingError
 
 from programs import ENUMERABLE, REAL
@@ -184,7 +184,7 @@ def test_factors_and_rest_add_up_and_only_their_scopes_move_them(name):
     others = {name: jnp.stack([jnp.asarray(pick(site, rng)) for _ in range(16)]) for name, site in program.z.items()}
     keep = rng.random(16) < 0.5
     others = {n: jnp.where(keep.reshape(-1, *[1] * z[n].ndim), others[n], z[n]) for n in z}
-    Guard(structure).compare(jnp.asarray(rng.normal(size=program.num_x)), z, others)
+    ReadingGuard(structure).compare(jnp.asarray(rng.normal(size=program.num_x)), z, others)
 
 
 def pick(site, rng):
@@ -202,7 +202,7 @@ def test_guard_is_not_alarmed_by_terms_that_cancel():
     with jax.enable_x64(False):
         program = sumout.density(cancelling, x={"a": REAL}, z={"s": sumout.finite([0.7, 0.9], 2000)})
         z = {"s": jnp.full(2000, 0.7)}
-        Guard(sumout.read(program)).compare(jnp.full(1, 1e7 * np.pi), z, {"s": jnp.full((1, 2000), 0.9)})
+        ReadingGuard(sumout.read(program)).compare(jnp.full(1, 1e7 * np.pi), z, {"s": jnp.full((1, 2000), 0.9)})
 
 
 def test_guard_catches_a_wrong_reading():
@@ -217,4 +217,4 @@ def test_guard_catches_a_wrong_reading():
     )
     z = {"s": jnp.zeros((2, 3), int)}
     with pytest.raises(ReadingError, match="factor element"):
-        Guard(wrong).compare(jnp.ones(1), z, {"s": jnp.ones((1, 2, 3), int)})
+        ReadingGuard(wrong).compare(jnp.ones(1), z, {"s": jnp.ones((1, 2, 3), int)})

@@ -12,7 +12,7 @@ from jax import lax
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.doctor.guard import Guard
+from sumout.doctor.guard import ReadingGuard
 
 THREE = sumout.finite(3, 6)
 PATH = 5
@@ -173,7 +173,7 @@ def test_reading_agrees_with_the_program(fn, data, edges):
     single[np.arange(12), np.arange(12) % 6] = (single[np.arange(12), np.arange(12) % 6] + 1 + np.arange(12) // 6) % 3
     others = {"z": jnp.asarray(np.concatenate([single, rng.integers(0, 3, (8, 6))]))}
     for sign in (1.0, -1.0):
-        Guard(structure).compare(jnp.asarray(sign * np.abs(rng.normal(size=3))), z, others)
+        ReadingGuard(structure).compare(jnp.asarray(sign * np.abs(rng.normal(size=3))), z, others)
     if edges is not None:
         assert structure.num_edges == edges
 

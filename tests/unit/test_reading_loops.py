@@ -17,7 +17,7 @@ from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.doctor.guard import Guard
+from sumout.doctor.guard import ReadingGuard
 from sumout.reading import loops
 
 from programs import ENUMERABLE
@@ -238,7 +238,7 @@ def check_values(structure, x, seed=0):
     program = structure.program
     chosen = jnp.asarray(np.random.default_rng(seed).permutation(EVERY_Z)[:20])
     flips = (chosen[0] + jnp.concatenate([jnp.eye(LENGTH, dtype=int), 2 * jnp.eye(LENGTH, dtype=int)])) % VALUES
-    Guard(structure).compare(x, {"z": chosen[0]}, {"z": jnp.concatenate([flips, chosen])})
+    ReadingGuard(structure).compare(x, {"z": chosen[0]}, {"z": jnp.concatenate([flips, chosen])})
 
     def total(x, z):
         factors, rest = structure.spread_factors(x, {"z": z}, program.data), structure.rest(x, {"z": z}, program.data)
@@ -364,4 +364,4 @@ def test_numpyro_scan_of_a_switching_autoregression():
     assert neighbours(structure) == {(number[t, i], number[t + 1, i]) for t in range(4) for i in range(3)}
     rng = np.random.default_rng(0)
     z = jnp.asarray(rng.integers(0, 2, (9, 5, 3)))
-    Guard(structure).compare(jnp.asarray(rng.normal(size=program.num_x)), {"z": z[0]}, {"z": z[1:]})
+    ReadingGuard(structure).compare(jnp.asarray(rng.normal(size=program.num_x)), {"z": z[0]}, {"z": z[1:]})

@@ -8,8 +8,8 @@ import pytest
 from jax.extend.core import ClosedJaxpr, DropVar, jaxpr_as_fun
 from jax.scipy.special import xlogy
 
+from sumout.arithmetic.primitives import compute
 from sumout.randomness import uniform
-from sumout.reading.arithmetic import compute
 from sumout.reading.equations import all_equations, names_in, traced_once
 from sumout.reading.simplify import simplify
 

@@ -6,9 +6,11 @@ fixed and the step size settles: a tenth of the warm-up.
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from sumout.adapt.scale import RunningScale, RunningSteepness, Scale
@@ -63,6 +65,7 @@ class Tuning:
         return replace(tuned, search=search)
 
     @property
-    def step_size(self) -> Array:
+    def step_size(self) -> Any:
         """The step size to use now; after the last step of the warm-up, the averaged one."""
-        return jnp.exp(self.search.log_step)
+        log_step = self.search.log_step
+        return np.exp(log_step) if isinstance(log_step, np.ndarray) else jnp.exp(log_step)

@@ -20,6 +20,8 @@ from sumout.program import Program
 
 # Code that runs once should not be optimised as if it ran a million times.
 QUICK_COMPILE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+# XLA's newer way to write kernels takes half as long again to compile, and gains nothing on arrays of this size.
+MEDIUM_COMPILE, MEDIUM = {"xla_cpu_use_fusion_emitters": False}, 16_384  # elements
 FEW_SITES = 200
 LITTLE_WORK = 40_000_000  # elements computed; well compiled they take a tenth of a second, quickly compiled one
 
@@ -58,10 +60,16 @@ class Ahead:
             whole = self._whole.lower(*args) if is_small(traced.jaxpr) else None
             usual = traced.lower if whole else partial(lambda lowered: lowered, traced.lower())
             future = self._compiled[signature] = Future()
-            is_brief = self._times is not None and self._times * largest_array(traced.jaxpr) <= LITTLE_WORK
             is_double = jnp.result_type(float) == jnp.float64
-            Thread(target=_compile, args=(whole, usual, QUICK_COMPILE if is_brief else {}, is_double, future)).start()
+            options = self._options(largest_array(traced.jaxpr))
+            Thread(target=_compile, args=(whole, usual, options, is_double, future)).start()
         return self._compiled[signature]
+
+    def _options(self, largest: int) -> dict[str, Any]:
+        """How to compile what handles arrays of that many elements at most."""
+        if self._times is not None and self._times * largest <= LITTLE_WORK:
+            return QUICK_COMPILE
+        return MEDIUM_COMPILE if largest <= MEDIUM else {}
 
     def shapes(self, *args: Any) -> Any:
         """Shapes and types of what it returns for such arguments."""

@@ -79,7 +79,7 @@ def _wander(exam: Examination, moves: list[Any], x: np.ndarray) -> tuple[dict[st
     starts = {name: value[:, 0] for name, value in exam.draw(ROUNDS + 1, 1)[1].items()}
     anchor = exam.at(int(exam.anchors[0]))
     starts |= {name: np.broadcast_to(anchor[name], starts[name].shape) for name in apart}
-    z, reach = run(split(new_key(3), len(x)), jnp.asarray(x), starts, exam.program.data)
+    z, reach = run(split(new_key(3), len(x)), x, starts, exam.program.data)
     return {name: np.asarray(value) for name, value in z.items()}, [np.asarray(r) for r in reach]
 
 

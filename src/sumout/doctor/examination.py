@@ -14,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.arrays import as_jax
 from sumout.compiling.ahead import QUICK_COMPILE, Ahead
 from sumout.guesses import draw_z, guess_x, guess_z
 from sumout.plan import Plan
 from sumout.program import Nuisance
 from sumout.randomness import fold_in, new_key, split
+from sumout.reading.equations import traced_once
 
 NUM_POINTS = 16
 ROUNDS = 10  # of so many points, where the first has no point of positive density
@@ -137,7 +139,7 @@ class Examination:
             # Filled up by whatever there is, so that one compiled function serves all numbers of points.
             which = np.resize(np.arange(start, start + count), NUM_POINTS)
             some = x[which], {name: value[which] for name, value in z.items()}
-            arguments = jax.tree.map(jnp.asarray, (*some, self.program.data, np.int32(count)))
+            arguments = as_jax((*some, self.program.data, np.int32(count)))
             both = self._evaluate(*arguments)
             values.append(np.asarray(both[0], float)[:count])
             gradients.append(np.asarray(both[1], float)[:count])
@@ -151,7 +153,7 @@ class Examination:
     def settle(self, x: np.ndarray, number: int) -> dict[str, np.ndarray]:
         """Values of z that the sums and moves of the plan lead to at every x, from other starts for another number."""
         keys = split(fold_in(new_key(2), number), len(x))
-        settled = self._settle(keys, jnp.asarray(x), self.program.data)
+        settled = self._settle(keys, x, self.program.data)
         return {name: np.asarray(value) for name, value in settled.items()}
 
     def draw(self, number: int, tries: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -162,10 +164,11 @@ class Examination:
 
     def _each(self, xs: Array, zs: Nuisance, data: Any, count: Array) -> tuple[Array, Array]:
         """Log density and gradient at the first so many of the points."""
+        value_and_gradient = traced_once(jax.value_and_grad(self.plan.structure.log_density), is_final=True)
 
         def one(i: Array, kept: tuple[Array, Array]) -> tuple[Array, Array]:
             z = {name: value[i] for name, value in zs.items()}
-            value, gradient = jax.value_and_grad(self.plan.structure.log_density)(xs[i], z, data)
+            value, gradient = value_and_gradient(xs[i], z, data)
             return kept[0].at[i].set(value), kept[1].at[i].set(gradient)
 
         return jax.lax.fori_loop(0, count, one, (jnp.zeros(len(xs), xs.dtype), jnp.zeros_like(xs)))

@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.arrays import as_jax
 from sumout.compiling.ahead import Ahead
+from sumout.doctor.form_guard import FormGuard
 from sumout.errors import ReadingError
 from sumout.guesses import guess_z
-from sumout.nuisance.quadratic import QuadraticGibbs, guard_quadratic
+from sumout.nuisance.quadratic import QuadraticGibbs
 from sumout.plan import Plan
 from sumout.program import Data, Nuisance
 from sumout.randomness import Key, generator
@@ -22,7 +24,7 @@ from sumout.reading.structure import Structure
 FLIPS = 4  # times that a random half of the sites is changed
 
 
-class Guard:
+class ReadingGuard:
     """Watches over the reading of a program."""
 
     def __init__(self, structure: Structure):
@@ -48,7 +50,7 @@ class Guard:
         program = self.structure.program
         count = len(next(iter(others.values())))
         all_z = [z, *({name: other[i] for name, other in others.items()} for i in range(count))]
-        arguments = [jax.tree.map(jnp.asarray, (x, one, program.data)) for one in all_z]
+        arguments = [as_jax((x, one, program.data)) for one in all_z]
         factors, totals, wholes, sizes = (
             np.stack(part) for part in zip(*(self._evaluate(*each) for each in arguments), strict=True)
         )
@@ -78,21 +80,32 @@ class Guard:
         return flat, flat.sum() + rest, self.structure.program.log_density(x, z, data), size
 
 
-def guard_plan(guard: Guard, plan: Plan, key: Key, x: Array, z: Nuisance) -> None:
-    """Compare reading and program at a point, a random half of the sites changed, and what the plan reads besides."""
-    program = plan.structure.program
-    if not program.z:
-        return
-    rng = generator(key)
-    chosen = {name: rng.uniform(size=(FLIPS, *program.z[name].support.shape)) < 0.5 for name in z}
-    spread = {name: c.reshape(c.shape + (1,) * (1 + np.ndim(z[name]) - c.ndim)) for name, c in chosen.items()}
-    others = guess_z(rng, program, FLIPS)
-    flips: Any = {name: np.where(spread[name], others[name], z[name]) for name in z}
-    guard.compare(x, z, flips)
-    for move in plan.moves:
-        if isinstance(move, QuadraticGibbs):
-            here, there = (x, z), (x + 1.0, jax.tree.map(lambda a: a[0], flips))
-            guard_quadratic(move, *jax.tree.map(jnp.asarray, here), *jax.tree.map(jnp.asarray, there))
+class Guard:
+    """Watches over all that a plan takes from the reading."""
+
+    def __init__(self, plan: Plan):
+        self.program = plan.structure.program
+        self._reading = ReadingGuard(plan.structure)
+        self._forms = [FormGuard(move) for move in plan.moves if isinstance(move, QuadraticGibbs)]
+
+    def prepare(self) -> None:
+        """Begin to compile."""
+        for guard in (self._reading, *self._forms):
+            guard.prepare()
+
+    def compare(self, key: Key, x: Any, z: Nuisance) -> None:
+        """Compare reading and program at a point, a random half of the sites changed."""
+        program = self.program
+        if not program.z:
+            return
+        rng = generator(key)
+        chosen = {name: rng.uniform(size=(FLIPS, *program.z[name].support.shape)) < 0.5 for name in z}
+        spread = {name: c.reshape(c.shape + (1,) * (1 + np.ndim(z[name]) - c.ndim)) for name, c in chosen.items()}
+        others = guess_z(rng, program, FLIPS)
+        flips: Any = {name: np.where(spread[name], others[name], z[name]) for name in z}
+        self._reading.compare(x, z, flips)
+        for guard in self._forms:
+            guard.compare(x, z, x + 1.0, jax.tree.map(lambda a: a[0], flips))
 
 
 def _check_sums(totals: np.ndarray, wholes: np.ndarray, sizes: np.ndarray) -> None:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sumout.arrays import as_jax
 from sumout.errors import ModelError
 
 # What JAX raises when Python code asks a traced array for its values.
@@ -36,7 +37,7 @@ class Arguments:
     def data(self) -> dict[str, jax.Array]:
         """The traced arrays by their paths."""
         chosen = zip(self.paths, self.leaves, self.traced, strict=True)
-        return {path: jnp.asarray(leaf) for path, leaf, traced in chosen if traced}
+        return {path: as_jax(leaf) for path, leaf, traced in chosen if traced}
 
     @property
     def fixed(self) -> tuple[str, ...]:

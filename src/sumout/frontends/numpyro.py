@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 from numpyro import handlers
 from numpyro.distributions import Delta, biject_to, constraints
 from numpyro.distributions.distribution import validation_enabled
@@ -22,6 +21,7 @@ from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, log_density, potential_energy
 from numpyro.primitives import Messenger
 
+from sumout.arithmetic.evaluate import evaluate
 from sumout.dependence import used_inputs
 from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments
@@ -170,11 +170,10 @@ class _Sites:
             observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
             return bounds, observed, {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
 
-        key = jax.random.key(0)
+        key = jax.eval_shape(lambda: jax.random.key(0))
         closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(key, arguments.data)
-        needs_key = [used[0] for used in used_inputs(closed)]
-        values = jax.jit(jaxpr_as_fun(closed))(key, *jax.tree.leaves(arguments.data))
-        known = [None if random else np.asarray(value) for value, random in zip(values, needs_key, strict=True)]
+        is_known = [not used[0] for used in used_inputs(closed)]
+        known = evaluate(closed, [key, *jax.tree.leaves(arguments.data)], is_known)
         bounds, observed, inside = jax.tree.unflatten(jax.tree.structure(shapes), known)
 
         discrete = {name: DiscreteSite(_support(name, seen[name], ends)) for name, ends in bounds.items()}

@@ -15,7 +15,6 @@ not wait until its coefficient, free to wander, comes by a good value.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,8 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sumout.compiling.ahead import QUICK_COMPILE
-from sumout.errors import ReadingError
 from sumout.nuisance.block import Block, build_block, pick
 from sumout.nuisance.gibbs import invert
 from sumout.nuisance.sums import Sums, build_sums
@@ -200,37 +197,6 @@ def _complete(diagonal: Array, a: Array, b: Array, p0: Array, p1: Array, p2: Arr
     variance = jnp.where(precision > 0, 1 / precision, -1.0)
     constant = p0 - 0.5 * diagonal * a**2 + 0.5 * jnp.log(variance)
     return Conditionals(a, b, jnp.where(jnp.isnan(constant), -jnp.inf, constant), p1 - diagonal * a * b, variance)
-
-
-def guard_quadratic(move: QuadraticGibbs, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance) -> None:
-    """Compare the conditionals with the program itself: change one site, and its partner, at a time.
-
-    Raises:
-        ReadingError: the log density does not change as the conditionals say.
-    """
-    program = move.form.structure.program
-
-    @partial(jax.jit, compiler_options=QUICK_COMPILE)
-    def compare(x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data) -> tuple[Array, Array, Array]:
-        now, then, sites = move.block.take(z), move.block.take(other_z), jnp.arange(move.block.size)
-        partners = move.form.partners if move.moves_x else np.full(move.block.size, program.num_x)
-
-        def changed(j: Array) -> Array:
-            x_j = jnp.where(jnp.arange(program.num_x) == jnp.asarray(partners)[j], other_x, x)
-            return program.log_density(x_j, move.block.place(z, jnp.where(sites == j, then, now)), data)
-
-        before, after = program.log_density(x, z, data), jax.vmap(changed)(sites)
-        return before, after, move.log_changes(x, z, other_x, other_z, data)
-
-    before, after, changes = (np.asarray(a) for a in compare(x, z, other_x, other_z, program.data))
-    is_sound = np.isfinite(before) & np.isfinite(after)
-    tolerance = (1e-3 if after.dtype == np.float32 else 1e-8) * (1 + np.abs(before) + np.abs(after))
-    is_right = np.abs(after - before - changes) <= tolerance
-    if not is_right[is_sound].all():
-        raise ReadingError(
-            f"internal error while reading '{program.name}': the conditionals of the sites {move.form.sites} do not "
-            "follow from a quadratic form as they should. Please report this program."
-        )
 
 
 def build_quadratic(form: Quadratic, values: np.ndarray, allowed: np.ndarray, singly: Stack) -> QuadraticGibbs:

@@ -15,10 +15,16 @@ from sumout.reading.scopes import EMPTY, Ids
 
 
 class Lazy:
-    """A value computed at most once, when first asked for."""
+    """A value computed at most once, when first asked for.
 
-    def __init__(self, compute: Callable[[], Any]):
+    Args:
+        compute: does it.
+        roughly: does it sooner, up to rounding.
+    """
+
+    def __init__(self, compute: Callable[[], Any], roughly: Callable[[], Any] | None = None):
         self._compute: Callable[[], Any] | None = compute
+        self._roughly = roughly
         self._value: Any = None
 
     @property
@@ -31,6 +37,10 @@ class Lazy:
         if self._compute is not None:
             self._value, self._compute = self._compute(), None
         return self._value
+
+    def rough(self) -> Any:
+        """The value, up to rounding if that is sooner had."""
+        return self.get() if self.is_ready or self._roughly is None else self._roughly()
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +62,11 @@ class Abstract:
         """The known values: a NumPy array, or random keys."""
         assert self.known is not None
         return self.known.get()
+
+    def holds(self, number: Any) -> bool:
+        """Whether some of the known values are that number."""
+        # What is rounded elsewhere may miss the number: then more depends on more, which is never wrong.
+        return self.known is not None and bool(np.any(self.known.rough() == number) and np.any(self.value == number))
 
     @property
     def columns(self) -> tuple[Lazy | None, ...]:

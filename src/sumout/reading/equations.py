@@ -10,6 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun, jaxprs_in_params
 
+from sumout.arithmetic.primitives import compute, is_exact_by_numpy
 from sumout.reading.simplify import simplify
 
 MOST_KNOWN = 2**17  # elements
@@ -71,10 +72,24 @@ def traced_once(fn: Callable[..., Any], *, is_final: bool = False) -> Callable[.
     return run
 
 
-def trace(eqn: Any, operands: Sequence[Any], run: Callable[[Any, Sequence[Any]], list[Any]] = bind) -> list[Any]:
-    """Run one equation in the trace, or now and for good if integers follow from known integers."""
+def trace(
+    eqn: Any,
+    operands: Sequence[Any],
+    run: Callable[[Any, Sequence[Any]], list[Any]] = bind,
+    by_numpy: Callable[[Any, Sequence[Any]], list[Any]] | None = compute,
+) -> list[Any]:
+    """Run one equation in the trace, or now and for good if integers follow from known integers.
+
+    Args:
+        eqn: the equation.
+        operands: for it.
+        run: runs it by JAX.
+        by_numpy: runs it by NumPy, if NumPy knows it; None to leave that to JAX, too.
+    """
     if eqn.effects or not all(map(is_known, operands)) or not all(_is_index(v.aval) for v in eqn.outvars):
         return run(eqn, operands)
+    if by_numpy is not None and is_exact_by_numpy(eqn):
+        return by_numpy(eqn, [np.asarray(operand) for operand in operands])
     with jax.ensure_compile_time_eval():
         return [np.asarray(result) for result in run(eqn, operands)]
 

@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var
 
+from sumout.arithmetic.movement import MOVEMENTS, dynamic_slice, trace_back
 from sumout.reading.equations import bind, is_exact
 from sumout.reading.evaluate import Spread, evaluate
 from sumout.reading.interpret import Env
-from sumout.reading.movement import MOVEMENTS, dynamic_slice, trace_back
 from sumout.reading.pull import pull_back
 from sumout.reading.roles import Roles, evaluate_versions
 from sumout.reading.rules import run_gather

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from jax.extend.core import Literal, Var
 
+from sumout.arithmetic.movement import MOVEMENTS, follow_elements
 from sumout.reading.elementwise import is_elementwise
 from sumout.reading.evaluate import REDUCTIONS
 from sumout.reading.interpret import Env
-from sumout.reading.movement import MOVEMENTS, follow_elements
 from sumout.reading.scopes import EMPTY
 
 NOWHERE = EMPTY

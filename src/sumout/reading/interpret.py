@@ -11,8 +11,8 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
+from sumout.arithmetic.primitives import compute, is_exact_by_numpy, is_known_to_numpy
 from sumout.reading.abstract import Abstract, Lazy, constant, dependent
-from sumout.reading.arithmetic import compute, is_exact_by_numpy
 from sumout.reading.equations import bind
 from sumout.reading.rules import RULES, apply_rule, opaque
 from sumout.reading.scopes import Scopes
@@ -174,8 +174,13 @@ def _known_results(eqn: Any, operands: list[Abstract]) -> list[Abstract]:
     at_hand = all(operand.known is not None and operand.known.is_ready for operand in operands)
     if use_numpy and at_hand and sum(np.prod(shape) for shape in shapes) <= SMALL:
         return [constant(value) for value in results()]
-    all_of_them = Lazy(results)
-    return [Abstract(shape, known=Lazy(lambda i=i: all_of_them.get()[i])) for i, shape in enumerate(shapes)]
+
+    def roughly() -> list[Any]:
+        return compute(eqn, [operand.known.rough() for operand in operands if operand.known is not None])
+
+    all_of_them = Lazy(results, roughly if is_known_to_numpy(eqn) else None)
+    each = [Lazy(lambda i=i: all_of_them.get()[i], lambda i=i: all_of_them.rough()[i]) for i in range(len(shapes))]
+    return [Abstract(shape, known=known) for shape, known in zip(shapes, each, strict=True)]
 
 
 def _as_numpy(value: Any) -> Any:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Jaxpr, Literal, Var
 
-from sumout.reading.movement import MOVEMENTS
+from sumout.arithmetic.movement import MOVEMENTS
 
 BEYOND = 100
 

@@ -8,16 +8,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 from jax import lax
 
+from sumout.arithmetic.movement import MOVEMENTS, dynamic_slice, dynamic_update_slice, gather_windows
 from sumout.reading.abstract import Abstract, dependent
 from sumout.reading.elementwise import ELEMENTWISE
-from sumout.reading.movement import MOVEMENTS, dynamic_slice, dynamic_update_slice
 from sumout.reading.scopes import EMPTY, Ids, Scopes
 
-CLIP = lax.GatherScatterMode.CLIP
+CLIP, FILL = lax.GatherScatterMode.CLIP, lax.GatherScatterMode.FILL_OR_DROP
 
 Rule = Callable[[Scopes, Any, list[Abstract]], list[Ids | None]]
 
@@ -45,7 +44,7 @@ def _overruled(scopes: Scopes, eqn: Any, operands: list[Abstract], by: int | Non
     (ids,) = elementwise(scopes, eqn, operands)
     shape = eqn.outvars[0].aval.shape
     for operand in operands:
-        if by is not None and operand.known is not None and np.any(operand.value == by):
+        if by is not None and operand.holds(by):
             ids = np.where(np.broadcast_to(operand.value != by, shape), np.broadcast_to(np.asarray(ids), shape), EMPTY)
     return [ids]
 
@@ -168,9 +167,8 @@ def gather(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | Non
 
 def run_gather(array: np.ndarray, indices: np.ndarray, params: dict[str, Any]) -> np.ndarray:
     """A gather of integers, zeros where it would read outside."""
-    options = {name: params[name] for name in ("dimension_numbers", "slice_sizes", "mode")}
-    with jax.ensure_compile_time_eval():
-        return np.asarray(lax.gather(array.astype(np.int32), indices, fill_value=EMPTY, **options))
+    options = {name: params[name] for name in ("dimension_numbers", "slice_sizes")}
+    return gather_windows(array, indices, is_clipped=params["mode"] != FILL, **options)
 
 
 def scatter(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
@@ -195,7 +193,7 @@ def scatter(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | No
                 start_indices_batching_dims=numbers.scatter_indices_batching_dims,
             ),
             "slice_sizes": tuple(1 if axis in kept else next(windows) for axis in range(len(operand.shape))),
-            "mode": eqn.params["mode"] if eqn.params["mode"] == CLIP else lax.GatherScatterMode.FILL_OR_DROP,
+            "mode": eqn.params["mode"] if eqn.params["mode"] == CLIP else FILL,
         },
     )
     out = operand.scopes.ravel().copy()

@@ -20,7 +20,7 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, new_jaxpr_eqn, no_effects
 from jax.interpreters import partial_eval
 
-from sumout.reading.arithmetic import compute, is_known_to_numpy
+from sumout.arithmetic.primitives import compute, is_known_to_numpy
 from sumout.reading.elementwise import ELEMENTWISE
 
 CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2"))

@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal, Var, jaxpr_as_fun, jaxprs_in_params
 
+from sumout.arithmetic.primitives import compute
 from sumout.reading.equations import bind, is_known, trace
 from sumout.reading.rules import RULES
 
+FEW_STEPS = 4096  # that NumPy runs one by one
 # Primitives with a body that can be seen into.
 NESTED = frozenset("jit pjit closed_call core_call custom_jvp_call custom_vjp_call checkpoint remat2 scan".split())
 
@@ -83,7 +85,13 @@ def _map(eqn: Any, operands: list[Steps], length: int) -> list[Any] | None:
         return None
     axes = tuple(0 if operand.varies else None for operand in operands)
     run = jax.vmap(lambda *values: bind(eqn, values), axes, axis_size=length)
-    return trace(eqn, [operand.value for operand in operands], lambda _, values: run(*values))
+
+    def one_by_one(eqn: Any, values: Sequence[Any]) -> list[Any]:
+        rows = [[v[t] if axis == 0 else v for v, axis in zip(values, axes, strict=True)] for t in range(length)]
+        return [np.stack(results) for results in zip(*(compute(eqn, row) for row in rows), strict=True)]
+
+    values = [operand.value for operand in operands]
+    return trace(eqn, values, lambda _, values: run(*values), one_by_one if length <= FEW_STEPS else None)
 
 
 def _is_plain(eqn: Any) -> bool:

@@ -24,7 +24,7 @@ FEW_STEPS, MANY_STEPS = 200, 1000  # of a climb; where there is much data, hills
 # Half-way, less before and after; Adam moves each coordinate by about as much in a step. Slow at first: large steps
 # would empty one component of a mixture before it has found its place.
 CLIMBING_RATE, FIRST_STEPS = 0.5, 100
-FEW_CLIMBS = 4  # of all tries at once, one for each chain, are usual
+USUAL_CHAINS = 4
 MEAN_MEMORY, SQUARE_MEMORY, LEAST_SPEED = 0.9, 0.999, 1e-8  # β₁, β₂ and ε of Adam
 
 
@@ -44,7 +44,7 @@ class Paths:
 
 
 class Climbs:
-    """Climbs of so many tries at once, compiled once for a program and its target."""
+    """Climbs of so many tries for each key, compiled once for a program and its target."""
 
     def __init__(self, program: Program, target: Target, tries: int):
         self.program, self.target, self.tries = program, target, tries
@@ -59,26 +59,29 @@ class Climbs:
                 return jax.lax.map(lambda each: one(*each), (keys, x, z))
             return jax.vmap(one)(keys, x, z)
 
-        self._step = Ahead(step, times=FEW_CLIMBS * len(_rates(SETTLING_SWEEPS, program)))
+        climbs = 1 if has_few_sites(program) else USUAL_CHAINS
+        self._step = Ahead(step, times=climbs * len(_rates(SETTLING_SWEEPS, program)))
 
-    def prepare(self) -> None:
-        """Begin to compile."""
+    def prepare(self, num_keys: int) -> None:
+        """Begin to compile for so many keys at once."""
         x, z, data = self.program.abstract_arguments()
         each = jax.ShapeDtypeStruct((2,), np.uint32), x, z
-        tries = jax.tree.map(lambda a: jax.ShapeDtypeStruct((self.tries, *a.shape), a.dtype), each)
+        tries = jax.tree.map(lambda a: jax.ShapeDtypeStruct((num_keys * self.tries, *a.shape), a.dtype), each)
         self._step.prepare(*tries, data)
 
-    def climb(self, key: Key, data: Data) -> Paths:
-        """From random points up."""
-        key_guess, key_steps = split(key)
-        rng = generator(key_guess)
-        x, z = guess_x(rng, self.program, self.tries), guess_z(rng, self.program, self.tries)
+    def together(self, num_chains: int) -> int:
+        """Chains that climb in step: all of a small program, whose steps take less time than Python between them."""
+        return num_chains if has_few_sites(self.program) else 1
+
+    def climb(self, keys: Key, data: Data) -> list[Paths]:
+        """From random points up: the tries of all keys in step, those of each key as if it were alone."""
         rates = _rates(0 if self.target.is_still else SETTLING_SWEEPS, self.program)
-        keys = fold_in(key_steps, np.arange(len(rates) * self.tries).reshape(len(rates), self.tries))
-        step = self._step.prepare(keys[0], x, z, data).result()
+        begun = [self._guess(key, len(rates)) for key in keys]
+        x, z, keys = jax.tree.map(lambda *each: np.concatenate(each), *begun)
+        step = self._step.prepare(keys[:, 0], x, z, data).result()
         mean, square, path = np.zeros_like(x), np.zeros_like(x), []
         for i, rate in enumerate(rates):
-            log_density, gradient, z = step(keys[i], x, z, data)
+            log_density, gradient, z = step(keys[:, i], x, z, data)
             path.append((x, np.asarray(log_density), np.asarray(gradient)))
             uphill = np.where(_is_sound(*path[-1][1:])[:, None], path[-1][2], 0.0).astype(x.dtype)
             with np.errstate(over="ignore", under="ignore"):
@@ -86,18 +89,33 @@ class Climbs:
                 square = SQUARE_MEMORY * square + (1 - SQUARE_MEMORY) * uphill**2
                 speed = np.sqrt(square / (1 - SQUARE_MEMORY ** (i + 1))) + LEAST_SPEED
                 x = (x + rate * mean / (1 - MEAN_MEMORY ** (i + 1)) / speed).astype(x.dtype)
-        points: Any = [np.stack(steps) for steps in zip(*path, strict=True)]
-        sound = np.where(_is_sound(*points[1:]), points[1], -np.inf)
-        return Paths(Point(*points), jax.tree.map(np.asarray, z), np.maximum.accumulate(sound))
+        points, z = [np.stack(steps) for steps in zip(*path, strict=True)], jax.tree.map(np.asarray, z)
+        return [self._path(points, z, slice(i * self.tries, (i + 1) * self.tries)) for i in range(len(begun))]
 
-    def settle(self, key: Key, x: np.ndarray, z: Any, data: Data) -> Any:
-        """Z of one try after some sweeps at x."""
+    def settle(self, keys: Key, x: np.ndarray, z: Any, data: Data) -> Any:
+        """Z after some sweeps, one for each key, x and z."""
         if self.target.is_still:
             return z
-        x, z = jax.tree.map(lambda a: np.repeat(a[None], self.tries, axis=0), (x, z))
+        x, z = jax.tree.map(lambda a: np.repeat(a, self.tries, axis=0), (x, z))
         for i in range(SETTLING_SWEEPS):
-            z = self._step(split(fold_in(key, i), self.tries), x, z, data)[2]
-        return jax.tree.map(lambda a: np.asarray(a[0]), z)
+            each = np.concatenate([split(fold_in(key, i), self.tries) for key in keys])
+            z = self._step(each, x, z, data)[2]
+        return jax.tree.map(lambda a: np.asarray(a)[:: self.tries], z)
+
+    def _guess(self, key: Key, num_steps: int) -> tuple[np.ndarray, Any, Key]:
+        """Where the tries of a key begin, and their keys, `(try, step)`."""
+        key_guess, key_steps = split(key)
+        rng = generator(key_guess)
+        x, z = guess_x(rng, self.program, self.tries), guess_z(rng, self.program, self.tries)
+        numbers = np.arange(num_steps * self.tries).reshape(num_steps, self.tries)
+        return x, z, fold_in(key_steps, numbers).swapaxes(0, 1)
+
+    def _path(self, points: Any, z: Any, tries: slice) -> Paths:
+        """The ways of some of the tries."""
+        x, log_density, gradient = (part[:, tries] for part in points)
+        sound = np.where(_is_sound(log_density, gradient), log_density, -np.inf)
+        z = jax.tree.map(lambda a: a[tries], z)
+        return Paths(Point(x, log_density, gradient), z, np.maximum.accumulate(sound))
 
 
 def _rates(settling: int, program: Program) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 Warm-up and sampling run through the same compiled function. Every step takes its random numbers from a counter,
 
-    key of step t = fold_in(key of the chain, 2 t), and 2 t + 1 for what warm-up learns from it,
+    key of step t = key of the chain + 2 t, and + 2 t + 1 for what warm-up learns from it,
 
 and the compiled function has room for as many draws whatever the size of a chunk. So the draws do not depend on how
 they are cut into chunks, not even in the last place. Chains run in groups: side by side in one compiled call, the
@@ -25,12 +25,13 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.adapt.mixing import slowest
+from sumout.arrays import as_jax
 from sumout.compiling.ahead import Ahead
 from sumout.gradient import Target
 from sumout.kernels.kernel import CHAINS, Kernel
 from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
-from sumout.randomness import Key, fold_in
+from sumout.randomness import Key, fold_in, later
 from sumout.run.groups import SIDE_BY_SIDE, join, num_chains_of, part
 
 MOST_DRAWS = 1000  # that the compiled function has room for
@@ -83,8 +84,8 @@ class Place:
 
     @property
     def states(self) -> Any:
-        """Of all chains."""
-        return join(self.groups)
+        """Of all chains, as NumPy's arrays."""
+        return jax.tree.map(np.asarray, join(self.groups))
 
 
 @dataclass(frozen=True)
@@ -132,13 +133,18 @@ class Loop:
         size = num_chains_of(part(np.zeros(num_chains), self.group)[0])
         keys, numbers = [np.zeros((size, 2), np.uint32)] * 2, [_number(0)] * 5
         self._advance.prepare(*keys, self.shapes(program, size), program.data, *numbers)
+        self._begin.prepare(*self._beginning(program, size))
 
     def shapes(self, program: Program, num_chains: int) -> Any:
         """Shapes and types of the states of so many chains."""
+        return self._begin.shapes(*self._beginning(program, num_chains))
+
+    def _beginning(self, program: Program, num_chains: int) -> Any:
+        """Shapes and types of what the states of so many chains are made from."""
         x, z, _ = program.abstract_arguments()
-        start = jax.ShapeDtypeStruct((2,), np.uint32), jax.eval_shape(lambda x: Point(x, x.sum(), x), x), z
-        chains = jax.tree.map(lambda a: jax.ShapeDtypeStruct((num_chains, *a.shape), a.dtype), start)
-        return self._begin.shapes(*chains)
+        value: Any = jax.ShapeDtypeStruct((), x.dtype)
+        start = jax.ShapeDtypeStruct((2,), np.uint32), Point(x, value, x), z
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct((num_chains, *a.shape), a.dtype), start)
 
     def run(
         self,
@@ -174,7 +180,7 @@ class Loop:
         total = tune + draws
         length = tune * (steps or self.kernel.steps_untuned)
         # Threads may have other settings of JAX, its precision for one; arrays of JAX are what they are.
-        place.groups, data = jax.tree.map(jnp.asarray, (place.groups, data))
+        place.groups, data = as_jax((place.groups, data))
         compiled = self._advance.prepare(*keys[0], place.groups[0], data, *[_number(0)] * 5).result()
         most = self.capacity if chunk is None else min(chunk, self.capacity)
         pace = 1  # draws that should not take too long
@@ -247,7 +253,7 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
 
     @jax.jit  # traced once, though it is used for its shapes, too
     def step(key: Array, state: Any, data: Data, t: Array, length: Array) -> tuple[Any, Any]:
-        key_step, key_adapt = fold_in(key, 2 * t), fold_in(key, 2 * t + 1)
+        key_step, key_adapt = later(key, 2 * t), later(key, 2 * t + 1)
         state, info = kernel.step(key_step, state, data, t)
         adapted = jax.lax.cond(t < length, lambda: kernel.adapt(key_adapt, state, info, data, t, length), lambda: state)
         return adapted, info
@@ -255,7 +261,7 @@ def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]
     @jax.jit
     def record(key: Array, state: Any, data: Data, number: Array) -> tuple[Array, Nuisance]:
         """The gradient at a draw, and all of z."""
-        key_move, key_recover = fold_in(key, 2 * number), fold_in(key, 2 * number + 1)
+        key_move, key_recover = later(key, 2 * number), later(key, 2 * number + 1)
         # Without an accept/reject step, z was drawn for another x than the one reported.
         z = state.z if kernel.is_exact else target.move(key_move, state.x, state.z, data)
         return kernel.gradient(state, z, data), target.recovered(key_recover, state.x, z, data)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.arrays import as_jax
 from sumout.compiling.ahead import Ahead
 from sumout.likelihood import Likelihood
 from sumout.program import Data, Nuisance, Program
@@ -50,8 +50,8 @@ class EachDraw:
         chains, draws = jax.tree.leaves(rows)[0].shape[:2]
         flat = jax.tree.map(lambda a: np.reshape(a, (chains * draws, *a.shape[2:])), rows)
         starts = range(0, chains * draws, BLOCK)
-        blocks = [jax.tree.map(lambda a, i=i: jnp.asarray(_filled(a[i : i + BLOCK])), flat) for i in starts]
-        data = jax.tree.map(jnp.asarray, self.program.data)
+        blocks = [jax.tree.map(lambda a, i=i: as_jax(_filled(a[i : i + BLOCK])), flat) for i in starts]
+        data = as_jax(self.program.data)
         compiled = self._run.prepare(blocks[0], data).result()
         with ThreadPoolExecutor() as threads:
             made = list(threads.map(lambda block: jax.tree.map(np.asarray, compiled(block, data)), blocks))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from sumout.compiling.collection import without_collection
 from sumout.doctor.check import check_plan
 from sumout.errors import OptionError
 from sumout.kernels.kernel import Kernel
@@ -92,10 +93,11 @@ def sample(
         seed=seed,
         chunk=1 if chunk is None else chunk,
     )
-    ready = set_up(program, kernel, plan)
     key_start, key_guard, key_run, key_naming = split(new_key(seed), 4)
-    naming = ready.naming(log_likelihood)
-    ready.prepare(chains, naming)
+    with without_collection():
+        ready = set_up(program, kernel, plan)
+        naming = ready.naming(log_likelihood)
+        ready.prepare(chains, naming)
     check_plan(ready.plan).tell()
     options = {"kernel": repr(ready.kernel), "seed": seed, "tune": tune, "plan": json.dumps(dict(plan or {}))}
     if store is None:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import jax
 
 from sumout.doctor.check import examine
-from sumout.doctor.guard import Guard, guard_plan
+from sumout.doctor.guard import Guard
 from sumout.gradient import make_target
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.names import find_kernel
@@ -28,11 +28,11 @@ class Setup:
     def __init__(self, plan: Plan, kernel: Kernel):
         self.plan, self.kernel = plan, kernel
         self.program = plan.structure.program
-        target = self._kept("target", lambda: make_target(plan))
+        self._target = target = self._kept("target", lambda: make_target(plan))
         self.starts = self._kept("starts", lambda: Starts(self.program, target))
         group = ALONE if target.is_straight(*self.program.abstract_arguments()) else SIDE_BY_SIDE
         self.loop = Loop(kernel.bind(target), capacity_for(self.program), group)
-        self._guard = self.program.remember("guard", lambda: Guard(plan.structure))
+        self._guard = self._kept("guard", lambda: Guard(plan))
 
     def naming(self, log_likelihood: bool) -> Naming:
         """For the draws, with the likelihood of every datum if that is wanted."""
@@ -42,16 +42,18 @@ class Setup:
         return self._kept(("naming", log_likelihood), lambda: Naming(self.program, likelihood))
 
     def prepare(self, chains: int, naming: Naming) -> None:
-        """Begin to compile what a run of so many chains needs, in the background; what takes longest first."""
+        """Begin to compile what a run of so many chains needs, in the background; what it waits for longest first."""
+        if not self._target.is_still:  # then climbs take their time
+            self.starts.prepare(chains)
         self.loop.prepare(self.program, chains)
         examine(self.plan).prepare()
         self._guard.prepare()
-        self.starts.prepare()
+        self.starts.prepare(chains)
         naming.prepare()
 
     def guard(self, key: Key, x: jax.Array, z: Nuisance) -> None:
-        """Check the reading at a point, the first time the program is run."""
-        self.program.remember("guarded", lambda: guard_plan(self._guard, self.plan, key, x, z))
+        """Check the reading at a point, the first time the program is run with this plan."""
+        self._kept("guarded", lambda: self._guard.compare(key, x, z))
 
     def _kept(self, name: Any, make: Callable[[], T]) -> T:
         """What is the same for all kernels."""

@@ -17,13 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sumout.arrays import as_jax
 from sumout.doctor.blame import describe_failure
 from sumout.errors import StartError
 from sumout.gradient import Target
 from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
-from sumout.randomness import Key, fold_in, split
-from sumout.run.climb import Climbs
+from sumout.randomness import Key, fold_in, split, words_of
+from sumout.run.climb import Climbs, Paths
 
 TRIES = 8
 
@@ -35,21 +36,23 @@ class Starts:
         self.program, self.target = program, target
         self._climbs = Climbs(program, target, TRIES)
 
-    def prepare(self) -> None:
-        """Begin to compile."""
-        self._climbs.prepare()
+    def prepare(self, num_chains: int) -> None:
+        """Begin to compile for so many chains."""
+        self._climbs.prepare(self._climbs.together(num_chains))
 
     def find(self, key: Key, num_chains: int) -> tuple[Point, Nuisance]:
         """For each chain a point of finite density and gradient and a z, with a leading axis of chains."""
-        data, is_double = jax.tree.map(jnp.asarray, self.program.data), jnp.result_type(float) == jnp.float64
+        data, is_double = as_jax(self.program.data), jnp.result_type(float) == jnp.float64
+        keys = fold_in(np.asarray(words_of(key)), np.arange(num_chains))
+        together = self._climbs.together(num_chains)
 
-        def best(key: Key) -> tuple[Point, Any, Any]:
+        def best(first: int) -> list[tuple[Point, Any, Any]]:
             with jax.enable_x64(is_double):  # a setting that belongs to a thread
-                return self._best(key, data)
+                return self._best(keys[first : first + together], data)
 
-        self.prepare()
+        self.prepare(num_chains)
         with ThreadPoolExecutor(num_chains) as threads:
-            found = list(threads.map(best, fold_in(key, np.arange(num_chains))))
+            found = [one for group in threads.map(best, range(0, num_chains, together)) for one in group]
         points, z, is_sound = jax.tree.map(lambda *each: np.stack(each), *found)
         if not is_sound.all():
             lost = np.flatnonzero(~is_sound)
@@ -58,14 +61,19 @@ class Starts:
             raise StartError(describe_failure(self.program, density, *where, f"{TRIES} tries a chain"))
         return points, z
 
-    def _best(self, key: Key, data: Data) -> tuple[Point, Any, Any]:
-        """A point on the best of several climbs, and whether its density and gradient were found to be finite."""
-        key_climb, key_settle = split(key)
-        paths = self._climbs.climb(key_climb, data)
+    def _best(self, keys: Key, data: Data) -> list[tuple[Point, Any, Any]]:
+        """For each key a point on the best of several climbs, and whether it was found to be finite."""
+        key_climb, key_settle = np.stack([split(key) for key in keys], axis=1)
+        chosen = [self._choose(paths) for paths in self._climbs.climb(key_climb, data)]
+        points, z, is_sound = jax.tree.map(lambda *each: np.stack(each), *chosen)
+        z = self._climbs.settle(key_settle, points.x, z, data)
+        return [jax.tree.map(lambda a, i=i: a[i], (points, z, is_sound)) for i in range(len(keys))]
+
+    def _choose(self, paths: Paths) -> tuple[Point, Any, Any]:
+        """A point on the best of several climbs, its z, and whether density and gradient were found to be finite."""
         best = np.argmax(paths.highest[-1])
         highest = paths.highest[:, best]
         low = min(self.program.num_x, self.program.num_x / 2 + np.sqrt(2 * self.program.num_x))
         on_the_way = np.argmax(highest >= highest[-1] - low)
         point = jax.tree.map(lambda a: a[on_the_way, best], paths.points)
-        z = self._climbs.settle(key_settle, point.x, jax.tree.map(lambda a: a[best], paths.z), data)
-        return point, z, np.isfinite(highest[on_the_way])
+        return point, jax.tree.map(lambda a: a[best], paths.z), np.isfinite(highest[on_the_way])

@@ -5,13 +5,13 @@ of counters, indices and masks. `ROUNDED` may differ in the last place: they are
 what the program would have computed, never to foretell what it will.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import special
 
-from sumout.reading.movement import MOVEMENTS, dynamic_slice, dynamic_update_slice
+from sumout.arithmetic.movement import MOVEMENTS, dynamic_slice, dynamic_update_slice
 
 EXACT: dict[str, Callable[..., Any]] = {
     **MOVEMENTS,
@@ -58,7 +58,7 @@ ROUNDED: dict[str, Callable[..., Any]] = {
     "log1p": lambda a, **_: np.log1p(a),
     "logistic": lambda a, **_: special.expit(a),
     "reduce_prod": lambda a, *, axes, **_: np.prod(a, axis=axes),
-    "reduce_sum": lambda a, *, axes, **_: np.sum(a, axis=axes),
+    "reduce_sum": lambda a, *, axes, **_: np.sum(a, axis=axes, dtype=np.asarray(a).dtype),
     "rsqrt": lambda a, **_: 1 / np.sqrt(a),
     "sqrt": lambda a, **_: np.sqrt(a),
     "square": lambda a, **_: a * a,
@@ -67,7 +67,9 @@ ROUNDED: dict[str, Callable[..., Any]] = {
 
 
 def is_exact_by_numpy(eqn: Any) -> bool:
-    """Whether NumPy computes an equation as XLA does."""
+    """Whether NumPy computes an equation as XLA does; sums of integers, too, as both wrap around."""
+    if eqn.primitive.name == "reduce_sum":
+        return not np.issubdtype(eqn.outvars[0].aval.dtype, np.inexact)
     return eqn.primitive.name in EXACT and not _truncates(eqn)
 
 
@@ -76,7 +78,7 @@ def is_known_to_numpy(eqn: Any) -> bool:
     return eqn.primitive.name in ROUNDED or is_exact_by_numpy(eqn)
 
 
-def compute(eqn: Any, operands: list[Any]) -> list[Any]:
+def compute(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """The results of an equation that NumPy knows."""
     name = eqn.primitive.name
     with np.errstate(all="ignore"):

@@ -58,6 +58,34 @@ def dynamic_update_slice(a: np.ndarray, update: np.ndarray, *starts: np.ndarray,
     return out
 
 
+def gather_windows(
+    a: np.ndarray, indices: np.ndarray, *, dimension_numbers, slice_sizes, is_clipped: bool
+) -> np.ndarray:
+    """A window of `a` for each row of indices; its start is clamped to fit, or else a window that does not fit is 0."""
+    numbers, where = dimension_numbers, indices.shape[:-1]
+    windows = [
+        axis for axis in range(a.ndim) if axis not in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    ]
+    place, fits = [], np.ones(where, bool)
+    for axis, size in enumerate(slice_sizes):
+        start = np.zeros(where, np.int64)
+        if axis in numbers.start_index_map:
+            asked = indices[..., numbers.start_index_map.index(axis)].astype(np.int64)
+            start = np.clip(asked, 0, a.shape[axis] - size)
+            fits &= start == asked
+        elif axis in numbers.operand_batching_dims:
+            along = numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(axis)]
+            start = start + np.arange(where[along]).reshape([-1 if i == along else 1 for i in range(len(where))])
+        start = start.reshape(*where, *(1 for _ in windows))
+        if axis in windows:
+            start = start + np.arange(size).reshape([-1 if axis == window else 1 for window in windows])
+        place.append(start)
+    found = np.broadcast_to(a[tuple(place)], where + tuple(slice_sizes[axis] for axis in windows))
+    if not is_clipped:
+        found = np.where(fits.reshape(*where, *(1 for _ in windows)), found, 0)
+    return np.moveaxis(found, range(len(where), found.ndim), numbers.offset_dims)
+
+
 # Primitive → function of arrays and the primitive's parameters. All operands are moved; none is an index.
 MOVEMENTS: dict[str, Callable[..., Any]] = {
     "broadcast_in_dim": _broadcast_in_dim,

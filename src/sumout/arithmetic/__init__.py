@@ -1,0 +1,1 @@
+"""Equations of jaxprs computed by NumPy: nothing is compiled for them."""
