@@ -118,6 +118,7 @@ def main() -> None:
     limit = options.limit or (QUICK_LIMIT if options.quick else FULL_LIMIT)
     bench = Bench(options.out, Settings(), limit)
     if not options.report:
+        bench.prepare()
         repeats = options.repeats or (1 if options.quick else FULL_REPEATS)
         run_all(bench, models, samplers, repeats, options.quick, console)
     report(bench, models, samplers, console)

@@ -67,8 +67,17 @@ def test_a_group_does_not_know_of_the_others():
 
 @pytest.mark.parametrize(
     ("name", "plan", "group"),
-    [("survey", "sum", ALONE), ("grid", "gibbs", ALONE), ("spike_and_slab", "gibbs", SIDE_BY_SIDE)],
+    [("survey", "sum", ALONE), ("grid", "gibbs", ALONE), ("spike_and_slab", "gibbs", ALONE)],
 )
-def test_chains_run_alone_where_a_step_has_no_loop(name, plan, group):
+def test_chains_of_small_programs_run_alone(name, plan, group):
     program = ENUMERABLE[name]()
     assert set_up(program, None, dict.fromkeys(program.z, plan)).loop.group == group
+
+
+@pytest.mark.parametrize(("steps", "plan", "group"), [(300, "sum", SIDE_BY_SIDE), (300, "gibbs", ALONE)])
+def test_chains_of_large_programs_run_alone_where_a_step_has_no_loop(steps, plan, group):
+    def path(x, z, data):
+        return x["h"] * (z["s"][1:] == z["s"][:-1]).sum() - x["h"] ** 2
+
+    program = sumout.density(path, x={"h": (constraints.real, ())}, z={"s": sumout.finite(2, shape=steps)})
+    assert set_up(program, None, {"s": plan}).loop.group == group

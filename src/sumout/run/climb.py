@@ -55,7 +55,8 @@ class Climbs:
                 return *target.value_and_gradient(x, z, data), z
 
             first_x, first_z = jax.tree.map(lambda a: a[0], (x, z))
-            if target.is_still and target.is_straight(first_x, first_z, data):  # less to trace and to compile
+            is_plain = target.is_still and target.is_straight(first_x, first_z, data)
+            if has_few_sites(program) or is_plain:  # less to trace and to compile
                 return jax.lax.map(lambda each: one(*each), (keys, x, z))
             return jax.vmap(one)(keys, x, z)
 

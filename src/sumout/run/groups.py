@@ -2,8 +2,9 @@
 
 How chains are grouped depends on their number and on the program only, so that draws do not depend on the number of
 cores. A step that runs straight through, without a loop of its own, is compiled for one chain: there is less to trace
-and to compile, and its arrays are as long as the data in any case. Where a step loops over what is short, as over the
-levels of a sum or the sites of a sweep, a second chain beside the first costs little.
+and to compile, and its arrays are as long as the data in any case. So is any step of a small program, where compiling
+takes longer than running. Where a step of a large one loops over what is short, as over the levels of a sum or the
+sites of a sweep, a second chain beside the first costs little.
 """
 
 from collections.abc import Sequence

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from sumout.compiling.ahead import has_few_sites
 from sumout.doctor.check import examine
 from sumout.doctor.guard import Guard
 from sumout.gradient import make_target
@@ -30,7 +31,8 @@ class Setup:
         self.program = plan.structure.program
         self._target = target = self._kept("target", lambda: make_target(plan))
         self.starts = self._kept("starts", lambda: Starts(self.program, target))
-        group = ALONE if target.is_straight(*self.program.abstract_arguments()) else SIDE_BY_SIDE
+        is_alone = has_few_sites(self.program) or target.is_straight(*self.program.abstract_arguments())
+        group = ALONE if is_alone else SIDE_BY_SIDE
         self.loop = Loop(kernel.bind(target), capacity_for(self.program), group)
         self._guard = self._kept("guard", lambda: Guard(plan))
 
