@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from benchmarks.bytecode import write_bytecode
 from benchmarks.check import check_model
 from benchmarks.model import NAMES
 from benchmarks.page import show_model, write_json, write_page
@@ -118,7 +119,7 @@ def main() -> None:
     limit = options.limit or (QUICK_LIMIT if options.quick else FULL_LIMIT)
     bench = Bench(options.out, Settings(), limit)
     if not options.report:
-        bench.prepare()
+        write_bytecode()
         repeats = options.repeats or (1 if options.quick else FULL_REPEATS)
         run_all(bench, models, samplers, repeats, options.quick, console)
     report(bench, models, samplers, console)

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.bytecode import write_bytecode
+
 REPEATS = 10
 STATEMENTS = ("import numpyro", "import sumout", "import sumout; sumout.sample")
 CLOCK = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
@@ -23,6 +25,7 @@ def seconds(statement: str) -> float:
 
 def main() -> None:
     console = Console()
+    write_bytecode()
     for statement in STATEMENTS:
         seconds(statement)  # so that files are at hand
     each = [[seconds(s) for s in STATEMENTS] for _ in track(range(REPEATS), "imports", console=console, transient=True)]

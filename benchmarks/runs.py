@@ -2,11 +2,9 @@
 
 A run that has no result after the time limit is killed; once it has one, its warm clock gets as long again. What is
 found is written at once, so that a benchmark that was interrupted goes on where it was. No run finds compiled code of
-an earlier one on the disk, but for the parts of PyTensor that are the same for all models, and Python's own: packages
-that are installed come with it, so sumout, which is run from its folder, has it written before the first run.
+an earlier one on the disk, but for the parts of PyTensor that are the same for all models, and Python's own.
 """
 
-import compileall
 import json
 import os
 import shutil
@@ -91,11 +89,6 @@ class Bench:
         for path in sorted((self.folder / "runs").glob("*.json")):
             yield read_record(path)
 
-    def prepare(self) -> None:
-        """Write Python's compiled code."""
-        for folder in ("src", "benchmarks"):
-            compileall.compile_dir(ROOT / folder, quiet=1)
-
     def run(self, model: str, sampler: str, variant: str, repeat: int) -> Record:
         """Run it, unless the same run is kept already."""
         path = self.path(model, sampler, variant, repeat)
@@ -144,7 +137,6 @@ class Bench:
         cache.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "NUMBA_CACHE_DIR": str(folder / "numba")}
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         if sampler in PYTENSOR:
             shared, own = self.folder.resolve() / "pytensor", folder / "pytensor"
             if not shared.exists():
