@@ -86,8 +86,11 @@ def _machine() -> str:
 
 def _about(scores: Scores) -> str:
     libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
-    repeats = max((len(score.records) for found in scores.values() for score in found.values()), default=0)
-    return f"{_machine()}; {libraries}. Up to {repeats} run(s) of each sampler, interleaved."
+    every = [score for found in scores.values() for score in found.values()]
+    repeats = max((len(score.records) for score in every), default=0)
+    limits = sorted({record.settings["limit"] for score in every for record in score.records})
+    within = " to ".join(f"{limit:g}" for limit in dict.fromkeys((limits[0], limits[-1]))) if limits else "no"
+    return f"{_machine()}; {libraries}. Up to {repeats} run(s) of each sampler, interleaved, each within {within} s."
 
 
 def _reference(scores: Mapping[str, Score]) -> str:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sumout.compiling.one_piece import largest_array
 from sumout.errors import OptionError
 from sumout.nuisance.sweep import STAY, NuisanceMove, move_jointly
 from sumout.plan import Plan, plan_for
@@ -69,6 +70,10 @@ class Target:
             key = jax.ShapeDtypeStruct((2,), np.uint32)
             names |= names_in(jax.make_jaxpr(self.move_jointly)(key, x, z, data))
         return not LOOPS & names
+
+    def largest(self, x: Array, z: Nuisance, data: Data) -> int:
+        """Elements of the largest array that a gradient is computed from; of arguments only shapes matter."""
+        return largest_array(jax.make_jaxpr(self.value_and_gradient)(x, z, data))
 
     def turn(self, key: Array, x: Array, z: Nuisance, data: Data, t: Array) -> Nuisance:
         """Move z, or the part of it whose turn it is at step t."""

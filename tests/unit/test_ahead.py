@@ -1,5 +1,8 @@
 """What is compiled ahead: once for each kind of argument, under the settings of the thread that asks for it."""
 
+import gc
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -8,6 +11,7 @@ import numpy as np
 import pytest
 
 from sumout.compiling.ahead import Ahead
+from sumout.compiling.collection import without_collection
 from sumout.reading.equations import traced_once
 
 
@@ -64,3 +68,41 @@ def test_a_function_is_traced_once_for_all_named_axes():
     assert traced == [(3,)]
     once(jnp.ones(4), {"b": jnp.ones(4)})
     assert traced == [(3,), (4,)]
+
+
+FIRST_RUN = """
+import threading
+import jax
+import sumout
+from sumout.studies.models import STUDIES
+
+waited = []
+
+def listen(event, seconds, **about):
+    if "backend_compile" in event and threading.current_thread() is threading.main_thread():
+        waited.append(event)
+
+jax.monitoring.register_event_duration_secs_listener(listen)
+program = STUDIES["hmm"].program()
+sumout.sample(program, draws=10, tune=10, chains=2, progress=False)
+print(len(waited))
+jax.jit(lambda x: x + 1)(1.0)
+print(len(waited))
+"""
+
+
+def test_a_first_run_compiles_nothing_while_it_waits():
+    """Whatever JAX does outside functions compiled ahead it compiles first, each time some ten milliseconds."""
+    said = subprocess.run([sys.executable, "-c", FIRST_RUN], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["0", "1"]
+
+
+def test_garbage_is_collected_again_whatever_happens():
+    assert gc.isenabled()
+    with pytest.raises(ValueError, match="trouble"), without_collection():
+        assert not gc.isenabled()
+        with without_collection():
+            pass
+        assert not gc.isenabled()
+        raise ValueError("trouble")
+    assert gc.isenabled()

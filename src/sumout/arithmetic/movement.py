@@ -59,13 +59,12 @@ def dynamic_update_slice(a: np.ndarray, update: np.ndarray, *starts: np.ndarray,
 
 
 def gather_windows(
-    a: np.ndarray, indices: np.ndarray, *, dimension_numbers, slice_sizes, is_clipped: bool
+    a: np.ndarray, indices: np.ndarray, *, dimension_numbers: Any, slice_sizes: Sequence[int], is_clipped: bool
 ) -> np.ndarray:
     """A window of `a` for each row of indices; its start is clamped to fit, or else a window that does not fit is 0."""
     numbers, where = dimension_numbers, indices.shape[:-1]
-    windows = [
-        axis for axis in range(a.ndim) if axis not in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-    ]
+    single = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    windows = [axis for axis in range(a.ndim) if axis not in single]
     place, fits = [], np.ones(where, bool)
     for axis, size in enumerate(slice_sizes):
         start = np.zeros(where, np.int64)

@@ -24,7 +24,7 @@ class Lazy:
 
     def __init__(self, compute: Callable[[], Any], roughly: Callable[[], Any] | None = None):
         self._compute: Callable[[], Any] | None = compute
-        self._roughly = roughly
+        self._rough = None if roughly is None else Lazy(roughly)
         self._value: Any = None
 
     @property
@@ -40,7 +40,7 @@ class Lazy:
 
     def rough(self) -> Any:
         """The value, up to rounding if that is sooner had."""
-        return self.get() if self.is_ready or self._roughly is None else self._roughly()
+        return self.get() if self.is_ready or self._rough is None else self._rough.get()
 
 
 @dataclass(frozen=True, eq=False)

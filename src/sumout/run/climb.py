@@ -18,6 +18,7 @@ from sumout.guesses import guess_x, guess_z
 from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in, generator, split
+from sumout.run.groups import is_small
 
 SETTLING_SWEEPS = 10
 FEW_STEPS, MANY_STEPS = 200, 1000  # of a climb; where there is much data, hills are narrow and valleys long
@@ -48,6 +49,7 @@ class Climbs:
 
     def __init__(self, program: Program, target: Target, tries: int):
         self.program, self.target, self.tries = program, target, tries
+        self.is_small = is_small(program, target)
 
         def step(keys: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Array, Nuisance]:
             def one(key: Array, x: Array, z: Nuisance) -> tuple[Array, Array, Nuisance]:
@@ -56,11 +58,11 @@ class Climbs:
 
             first_x, first_z = jax.tree.map(lambda a: a[0], (x, z))
             is_plain = target.is_still and target.is_straight(first_x, first_z, data)
-            if has_few_sites(program) or is_plain:  # less to trace and to compile
+            if self.is_small or is_plain:  # less to trace and to compile
                 return jax.lax.map(lambda each: one(*each), (keys, x, z))
             return jax.vmap(one)(keys, x, z)
 
-        climbs = 1 if has_few_sites(program) else USUAL_CHAINS
+        climbs = 1 if self.is_small else USUAL_CHAINS
         self._step = Ahead(step, times=climbs * len(_rates(SETTLING_SWEEPS, program)))
 
     def prepare(self, num_keys: int) -> None:
@@ -72,7 +74,7 @@ class Climbs:
 
     def together(self, num_chains: int) -> int:
         """Chains that climb in step: all of a small program, whose steps take less time than Python between them."""
-        return num_chains if has_few_sites(self.program) else 1
+        return num_chains if self.is_small else 1
 
     def climb(self, keys: Key, data: Data) -> list[Paths]:
         """From random points up: the tries of all keys in step, those of each key as if it were alone."""

@@ -13,7 +13,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from sumout.compiling.ahead import MEDIUM, has_few_sites
+from sumout.gradient import Target
+from sumout.program import Program
+
 ALONE, SIDE_BY_SIDE = 1, 2  # chains of one group at least
+
+
+def is_small(program: Program, target: Target) -> bool:
+    """Whether a step takes so little that it is compiled for longer than it runs, and Python around it longer still."""
+    return has_few_sites(program) and target.largest(*program.abstract_arguments()) <= MEDIUM
 
 
 def part(chains: Any, least: int) -> list[Any]:

@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 
 import jax
 
-from sumout.compiling.ahead import has_few_sites
 from sumout.doctor.check import examine
 from sumout.doctor.guard import Guard
 from sumout.gradient import make_target
@@ -15,7 +14,7 @@ from sumout.likelihood import build_likelihood
 from sumout.plan import Plan, plan_for
 from sumout.program import Nuisance, Program
 from sumout.randomness import Key
-from sumout.run.groups import ALONE, SIDE_BY_SIDE
+from sumout.run.groups import ALONE, SIDE_BY_SIDE, is_small
 from sumout.run.loop import Loop, capacity_for
 from sumout.run.result import Naming
 from sumout.run.start import Starts
@@ -31,7 +30,7 @@ class Setup:
         self.program = plan.structure.program
         self._target = target = self._kept("target", lambda: make_target(plan))
         self.starts = self._kept("starts", lambda: Starts(self.program, target))
-        is_alone = has_few_sites(self.program) or target.is_straight(*self.program.abstract_arguments())
+        is_alone = is_small(self.program, target) or target.is_straight(*self.program.abstract_arguments())
         group = ALONE if is_alone else SIDE_BY_SIDE
         self.loop = Loop(kernel.bind(target), capacity_for(self.program), group)
         self._guard = self._kept("guard", lambda: Guard(plan))
