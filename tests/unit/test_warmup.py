@@ -156,5 +156,5 @@ def test_steps_without_acceptance_are_tuned_to_the_scale(kernel):
     assert not record.info.diverging.any()
     np.testing.assert_allclose(np.log(states.tuning.step_size / kernel.standard_step), 0.0, atol=0.25)
     off = np.abs(np.log(states.tuning.scale / scales))
-    assert off.max() < np.log(3)
+    assert off.max() < np.log(2)
     assert np.median(off, axis=0).max() < 0.15
