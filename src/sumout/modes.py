@@ -130,10 +130,9 @@ def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, se
 def _start(program: Program, target: Target, key: Key, number: int) -> tuple[Array, Nuisance]:
     """The highest point of every climb that found one of finite density."""
     data = as_jax(program.data)
-    (paths,) = Climbs(program, target, number).climb(key[None], data)
-    where = np.argmax(paths.highest >= paths.highest[-1], axis=0)
-    x, z, is_sound = paths.points.x[where, np.arange(number)], paths.z, np.isfinite(paths.highest[-1])
-    kept = np.flatnonzero(is_sound)
+    (tries,) = Climbs(program, target, number).climb(key[None], data, below=0.0)
+    x, z = tries.points.x, tries.z
+    kept = np.flatnonzero(np.isfinite(tries.tops))
     if not len(kept):
         raise StartError(describe_failure(program, target.log_density, x, z, f"{number} starts"))
     return as_jax(jax.tree.map(lambda a: a[kept], (x, z)))

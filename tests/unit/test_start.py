@@ -10,7 +10,7 @@ from sumout.gradient import Target, make_target
 from sumout.nuisance.sweep import STAY
 from sumout.plan import make_plan
 from sumout.randomness import new_key
-from sumout.run.start import Starts
+from sumout.run.start import Starts, follow
 
 from programs import ENUMERABLE, REAL
 
@@ -38,6 +38,28 @@ def test_a_minor_mode_near_by_does_not_trap_a_chain():
 
     x, _ = starts_of(two_hills, 1)
     assert (x > 2.5).all()
+
+
+def test_a_chain_that_finds_a_minor_mode_only_follows_the_others():
+    def far_hill(x):  # few of all tries begin on its slope
+        return jnp.logaddexp(-0.5 * (x[0] + 1) ** 2, 8.0 - 0.5 * (x[0] - 6) ** 2 / 0.85**2)
+
+    x, _ = starts_of(far_hill, 1)
+    assert (x > 2.5).all()
+    assert len(np.unique(x)) > 1
+
+
+def test_chains_share_the_only_climb_that_is_high():
+    tops = np.array([[-50.0, -60.0], [-70.0, -2.0], [-np.inf, -np.inf]])
+    chain, number = follow(tops, spread=10.0)
+    assert chain.tolist() == [1, 1, 1]
+    assert number.tolist() == [1, 1, 1]
+
+
+def test_modes_of_about_the_same_height_keep_their_chains():
+    chain, number = follow(np.array([[-3.0, -9.0], [-40.0, -8.0], [-5.0, -4.0]]), spread=6.0)
+    assert chain.tolist() == [0, 1, 2]
+    assert number.tolist() == [0, 1, 1]
 
 
 def test_starts_are_spread_like_draws_or_wider():

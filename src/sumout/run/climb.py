@@ -5,7 +5,9 @@ given time to settle. Only one step is compiled, z moved and the gradient; what 
 compiled climb would take as long to compile as the loop of a kernel.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,6 +24,7 @@ from sumout.run.groups import is_small
 
 SETTLING_SWEEPS = 10
 FEW_STEPS, MANY_STEPS = 200, 1000  # of a climb; where there is much data, hills are narrow and valleys long
+KEPT_POINTS = 100  # about as many of each climb, the last one among them
 # Half-way, less before and after; Adam moves each coordinate by about as much in a step. Slow at first: large steps
 # would empty one component of a mixture before it has found its place.
 CLIMBING_RATE, FIRST_STEPS = 0.5, 100
@@ -29,19 +32,20 @@ USUAL_CHAINS = 4
 MEAN_MEMORY, SQUARE_MEMORY, LEAST_SPEED = 0.9, 0.999, 1e-8  # β₁, β₂ and ε of Adam
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["points", "z", "tops"], meta_fields=[])
 @dataclass(frozen=True)
-class Paths:
-    """The ways of some climbs.
+class Tries:
+    """What some climbs came to, with a leading axis of tries.
 
     Attributes:
-        points: on the way, with axes (step, try).
-        z: the last, with a leading axis of tries.
-        highest: the highest sound log density until each step, −∞ before there is one; `(step, try)`.
+        points: the first on each way that are near its top.
+        z: the last.
+        tops: the highest sound log densities, −∞ where there was none.
     """
 
     points: Point
     z: Any
-    highest: np.ndarray
+    tops: np.ndarray
 
 
 class Climbs:
@@ -76,8 +80,8 @@ class Climbs:
         """Chains that climb in step: all of a small program, whose steps take less time than Python between them."""
         return num_chains if self.is_small else 1
 
-    def climb(self, keys: Key, data: Data) -> list[Paths]:
-        """From random points up: the tries of all keys in step, those of each key as if it were alone."""
+    def climb(self, keys: Key, data: Data, below: float) -> list[Tries]:
+        """From random points to so many nats below the top: tries of all keys in step, of each as if it were alone."""
         rates = _rates(0 if self.target.is_still else SETTLING_SWEEPS, self.program)
         begun = [self._guess(key, len(rates)) for key in keys]
         x, z, keys = jax.tree.map(lambda *each: np.concatenate(each), *begun)
@@ -85,15 +89,19 @@ class Climbs:
         mean, square, path = np.zeros_like(x), np.zeros_like(x), []
         for i, rate in enumerate(rates):
             log_density, gradient, z = step(keys[:, i], x, z, data)
-            path.append((x, np.asarray(log_density), np.asarray(gradient)))
-            uphill = np.where(_is_sound(*path[-1][1:])[:, None], path[-1][2], 0.0).astype(x.dtype)
+            log_density, gradient = np.asarray(log_density), np.asarray(gradient)
+            if (len(rates) - 1 - i) % (len(rates) // KEPT_POINTS) == 0:
+                path.append((x, log_density, gradient))
+            uphill = np.where(_is_sound(log_density, gradient)[:, None], gradient, 0.0).astype(x.dtype)
             with np.errstate(over="ignore", under="ignore"):
                 mean = MEAN_MEMORY * mean + (1 - MEAN_MEMORY) * uphill
                 square = SQUARE_MEMORY * square + (1 - SQUARE_MEMORY) * uphill**2
                 speed = np.sqrt(square / (1 - SQUARE_MEMORY ** (i + 1))) + LEAST_SPEED
                 x = (x + rate * mean / (1 - MEAN_MEMORY ** (i + 1)) / speed).astype(x.dtype)
-        points, z = [np.stack(steps) for steps in zip(*path, strict=True)], jax.tree.map(np.asarray, z)
-        return [self._path(points, z, slice(i * self.tries, (i + 1) * self.tries)) for i in range(len(begun))]
+        points, tops = _near_tops([np.stack(steps) for steps in zip(*path, strict=True)], below)
+        tries = Tries(points, jax.tree.map(np.asarray, z), tops)
+        parts = (slice(i * self.tries, (i + 1) * self.tries) for i in range(len(begun)))
+        return [jax.tree.map(lambda a, part=part: a[part], tries) for part in parts]
 
     def settle(self, keys: Key, x: np.ndarray, z: Any, data: Data) -> Any:
         """Z after some sweeps, one for each key, x and z."""
@@ -113,13 +121,6 @@ class Climbs:
         numbers = np.arange(num_steps * self.tries).reshape(num_steps, self.tries)
         return x, z, fold_in(key_steps, numbers).swapaxes(0, 1)
 
-    def _path(self, points: Any, z: Any, tries: slice) -> Paths:
-        """The ways of some of the tries."""
-        x, log_density, gradient = (part[:, tries] for part in points)
-        sound = np.where(_is_sound(log_density, gradient), log_density, -np.inf)
-        z = jax.tree.map(lambda a: a[tries], z)
-        return Paths(Point(x, log_density, gradient), z, np.maximum.accumulate(sound))
-
 
 def _rates(settling: int, program: Program) -> np.ndarray:
     """Of each step: none while z settles, then up in a line, then down in half a wave."""
@@ -127,6 +128,15 @@ def _rates(settling: int, program: Program) -> np.ndarray:
     first = np.arange(FIRST_STEPS) / FIRST_STEPS
     rest = 0.5 * (1 + np.cos(np.pi * np.arange(num - FIRST_STEPS) / (num - FIRST_STEPS)))
     return CLIMBING_RATE * np.concatenate([np.zeros(settling), first, rest])
+
+
+def _near_tops(path: Sequence[Any], below: float) -> tuple[Point, np.ndarray]:
+    """Of ways, x and value and gradient by step and try, the first points so many nats below the tops, and the tops."""
+    _, log_density, gradient = path
+    sound = np.where(_is_sound(log_density, gradient), log_density, -np.inf)
+    tops = sound.max(axis=0)
+    where = np.argmax(sound >= tops - below, axis=0), np.arange(len(tops))
+    return Point(*(part[where] for part in path)), tops
 
 
 def _is_sound(log_density: np.ndarray, gradient: np.ndarray) -> np.ndarray:
