@@ -130,7 +130,7 @@ def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, se
 def _start(program: Program, target: Target, key: Key, number: int) -> tuple[Array, Nuisance]:
     """The highest point of every climb that found one of finite density."""
     data = as_jax(program.data)
-    (tries,) = Climbs(program, target, number).climb(key[None], data, below=0.0)
+    tries = jax.tree.map(lambda a: a[0], Climbs(program, target, number).climb(key[None], data, below=0.0))
     x, z = tries.points.x, tries.z
     kept = np.flatnonzero(np.isfinite(tries.tops))
     if not len(kept):

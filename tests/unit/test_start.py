@@ -10,17 +10,18 @@ from sumout.gradient import Target, make_target
 from sumout.nuisance.sweep import STAY
 from sumout.plan import make_plan
 from sumout.randomness import new_key
+from sumout.run.climb import Climbs
 from sumout.run.start import Starts, follow
 
 from programs import ENUMERABLE, REAL
 
 
-def with_x(num_x):
-    """A program with so many coordinates; its own density is not looked at."""
+def with_x(num_x, num_z=1):
+    """A program with so many coordinates and sites; its own density is not looked at."""
     return sumout.density(
-        lambda x, z, data: -0.5 * sum(v**2 for v in x.values()) + z["z"],
+        lambda x, z, data: -0.5 * sum(v**2 for v in x.values()) + z["z"].sum(),
         x={f"x{i}": REAL for i in range(num_x)},
-        z={"z": sumout.finite(2)},
+        z={"z": sumout.finite(2, shape=num_z)},
     )
 
 
@@ -78,6 +79,23 @@ def test_a_climb_does_not_end_in_the_void():
     x, log_density = starts_of(fenced, 2)
     assert np.isfinite(log_density).all()
     assert (x[:, 0] < 3).all()
+
+
+@pytest.mark.parametrize(
+    ("log_density", "num_z", "rounds"),
+    [
+        pytest.param(lambda x: -0.5 * (x**2).sum(), 1000, 1, id="one hill"),
+        pytest.param(lambda x: 99 * jnp.cos(20 * x[0]) - 20 * x[0], 1000, 2, id="hills of all heights"),
+        pytest.param(lambda x: 99 * jnp.cos(20 * x[0]) - 20 * x[0], 1, 1, id="little data"),
+    ],
+)
+def test_climbs_go_on_until_enough_of_them_are_as_high(monkeypatch, log_density, num_z, rounds):
+    lengths = []
+    go_on = Climbs._go_on
+    monkeypatch.setattr(Climbs, "_go_on", lambda *args: lengths.append(len(args[2])) or go_on(*args))
+    climbs = Climbs(with_x(1, num_z), Target(lambda x, z, data: log_density(x), STAY), tries=3)
+    climbs.climb(np.arange(2, dtype=np.uint32)[None], {}, below=0.0)
+    assert lengths == [200, 800][:rounds]
 
 
 @pytest.mark.parametrize("how", [pytest.param("sum", marks=pytest.mark.calibration), "gibbs"])

@@ -3,14 +3,19 @@
 Adam on log p(x, y) or, where z is drawn, on log p(x, z, y) with z moved before every gradient. Before x sets out, z is
 given time to settle. Only one step is compiled, z moved and the gradient; what little remains is NumPy's work, as a
 compiled climb would take as long to compile as the loop of a kernel.
+
+Where there is much data, hills are narrow and valleys long: climbs go on for a second round there, unless enough of
+them have come to about the same height by then.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -23,19 +28,22 @@ from sumout.randomness import Key, fold_in, generator, split
 from sumout.run.groups import is_small
 
 SETTLING_SWEEPS = 10
-FEW_STEPS, MANY_STEPS = 200, 1000  # of a climb; where there is much data, hills are narrow and valleys long
-KEPT_POINTS = 100  # about as many of each climb, the last one among them
+FIRST_ROUND, SECOND_ROUND = 200, 800  # steps
+KEPT_POINTS = 100  # about as many of each round, the last one among them
 # Half-way, less before and after; Adam moves each coordinate by about as much in a step. Slow at first: large steps
 # would empty one component of a mixture before it has found its place.
 CLIMBING_RATE, FIRST_STEPS = 0.5, 100
 USUAL_CHAINS = 4
 MEAN_MEMORY, SQUARE_MEMORY, LEAST_SPEED = 0.9, 0.999, 1e-8  # β₁, β₂ and ε of Adam
 
+T = TypeVar("T")
+U = TypeVar("U")
+
 
 @partial(jax.tree_util.register_dataclass, data_fields=["points", "z", "tops"], meta_fields=[])
 @dataclass(frozen=True)
 class Tries:
-    """What some climbs came to, with a leading axis of tries.
+    """What some climbs came to, with axes (key, try).
 
     Attributes:
         points: the first on each way that are near its top.
@@ -48,12 +56,42 @@ class Tries:
     tops: np.ndarray
 
 
+@dataclass
+class Way:
+    """Tries on their way up, in step.
+
+    Attributes:
+        x, z: where they are.
+        keys: of those that climb together.
+        mean, square: of the gradients, as Adam weighs them.
+        done: steps so far.
+        path: points on the way.
+    """
+
+    x: np.ndarray
+    z: Any
+    keys: Key
+    mean: np.ndarray
+    square: np.ndarray
+    done: int = 0
+    path: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
+
+
 class Climbs:
-    """Climbs of so many tries for each key, compiled once for a program and its target."""
+    """Climbs of so many tries for each key, compiled once for a program and its target.
+
+    Attributes:
+        spread: two deviations of the log density of draws, were they from a Gaussian with as many coordinates; climbs
+            whose tops differ by less count as of the same height.
+    """
 
     def __init__(self, program: Program, target: Target, tries: int):
         self.program, self.target, self.tries = program, target, tries
         self.is_small = is_small(program, target)
+        self.spread = float(np.sqrt(2 * (program.num_x + (0 if target.is_still else program.num_z))))
+        settling = np.zeros(0 if target.is_still else SETTLING_SWEEPS)
+        first, second = np.concatenate([settling, _rates(FIRST_ROUND)]), _rates(SECOND_ROUND)
+        self._rounds = [first] if has_few_sites(program) else [first, second]
 
         def step(keys: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Array, Nuisance]:
             def one(key: Array, x: Array, z: Nuisance) -> tuple[Array, Array, Nuisance]:
@@ -67,76 +105,105 @@ class Climbs:
             return jax.vmap(one)(keys, x, z)
 
         climbs = 1 if self.is_small else USUAL_CHAINS
-        self._step = Ahead(step, times=climbs * len(_rates(SETTLING_SWEEPS, program)))
+        self._step = Ahead(step, times=climbs * sum(map(len, self._rounds)))
 
     def prepare(self, num_keys: int) -> None:
-        """Begin to compile for so many keys at once."""
+        """Begin to compile for so many keys."""
         x, z, data = self.program.abstract_arguments()
         each = jax.ShapeDtypeStruct((2,), np.uint32), x, z
-        tries = jax.tree.map(lambda a: jax.ShapeDtypeStruct((num_keys * self.tries, *a.shape), a.dtype), each)
-        self._step.prepare(*tries, data)
+        num = self.tries * self._together(num_keys)
+        self._step.prepare(*jax.tree.map(lambda a: jax.ShapeDtypeStruct((num, *a.shape), a.dtype), each), data)
 
-    def together(self, num_chains: int) -> int:
-        """Chains that climb in step: all of a small program, whose steps take less time than Python between them."""
-        return num_chains if self.is_small else 1
-
-    def climb(self, keys: Key, data: Data, below: float) -> list[Tries]:
-        """From random points to so many nats below the top: tries of all keys in step, of each as if it were alone."""
-        rates = _rates(0 if self.target.is_still else SETTLING_SWEEPS, self.program)
-        begun = [self._guess(key, len(rates)) for key in keys]
-        x, z, keys = jax.tree.map(lambda *each: np.concatenate(each), *begun)
-        step = self._step.prepare(keys[:, 0], x, z, data).result()
-        mean, square, path = np.zeros_like(x), np.zeros_like(x), []
-        for i, rate in enumerate(rates):
-            log_density, gradient, z = step(keys[:, i], x, z, data)
-            log_density, gradient = np.asarray(log_density), np.asarray(gradient)
-            if (len(rates) - 1 - i) % (len(rates) // KEPT_POINTS) == 0:
-                path.append((x, log_density, gradient))
-            uphill = np.where(_is_sound(log_density, gradient)[:, None], gradient, 0.0).astype(x.dtype)
-            with np.errstate(over="ignore", under="ignore"):
-                mean = MEAN_MEMORY * mean + (1 - MEAN_MEMORY) * uphill
-                square = SQUARE_MEMORY * square + (1 - SQUARE_MEMORY) * uphill**2
-                speed = np.sqrt(square / (1 - SQUARE_MEMORY ** (i + 1))) + LEAST_SPEED
-                x = (x + rate * mean / (1 - MEAN_MEMORY ** (i + 1)) / speed).astype(x.dtype)
-        points, tops = _near_tops([np.stack(steps) for steps in zip(*path, strict=True)], below)
-        tries = Tries(points, jax.tree.map(np.asarray, z), tops)
-        parts = (slice(i * self.tries, (i + 1) * self.tries) for i in range(len(begun)))
-        return [jax.tree.map(lambda a, part=part: a[part], tries) for part in parts]
+    def climb(self, keys: Key, data: Data, below: float) -> Tries:
+        """From random points up, to the first of each climb that is so many nats below its top."""
+        together = self._together(len(keys))
+        ways = [self._begin(keys[i : i + together]) for i in range(0, len(keys), together)]
+        for rates in self._rounds:
+            _in_threads(lambda way, rates=rates: self._go_on(way, rates, data), ways)
+            found = [(*_near_tops(way.path, below), way.z) for way in ways]
+            points, tops, z = jax.tree.map(
+                lambda *a: np.concatenate(a).reshape(len(keys), self.tries, *a[0].shape[1:]), *found
+            )
+            if (tops >= tops.max() - self.spread).sum() >= max(len(keys), 2):
+                break
+        return Tries(points, z, tops)
 
     def settle(self, keys: Key, x: np.ndarray, z: Any, data: Data) -> Any:
         """Z after some sweeps, one for each key, x and z."""
         if self.target.is_still:
             return z
-        x, z = jax.tree.map(lambda a: np.repeat(a, self.tries, axis=0), (x, z))
-        for i in range(SETTLING_SWEEPS):
-            each = np.concatenate([split(fold_in(key, i), self.tries) for key in keys])
-            z = self._step(each, x, z, data)[2]
-        return jax.tree.map(lambda a: np.asarray(a)[:: self.tries], z)
+        together = self._together(len(keys))
 
-    def _guess(self, key: Key, num_steps: int) -> tuple[np.ndarray, Any, Key]:
-        """Where the tries of a key begin, and their keys, `(try, step)`."""
-        key_guess, key_steps = split(key)
-        rng = generator(key_guess)
-        x, z = guess_x(rng, self.program, self.tries), guess_z(rng, self.program, self.tries)
-        numbers = np.arange(num_steps * self.tries).reshape(num_steps, self.tries)
-        return x, z, fold_in(key_steps, numbers).swapaxes(0, 1)
+        def some(first: int) -> Any:
+            group, x_each, z_each = jax.tree.map(lambda a: a[first : first + together], (keys, x, z))
+            x_each, z_each = jax.tree.map(lambda a: np.repeat(a, self.tries, axis=0), (x_each, z_each))
+            for i in range(SETTLING_SWEEPS):
+                each = np.concatenate([split(fold_in(key, i), self.tries) for key in group])
+                z_each = self._step(each, x_each, z_each, data)[2]
+            return jax.tree.map(lambda a: np.asarray(a)[:: self.tries], z_each)
+
+        return jax.tree.map(lambda *a: np.concatenate(a), *_in_threads(some, range(0, len(keys), together)))
+
+    def _together(self, num_keys: int) -> int:
+        """Keys whose tries climb in step: all of a small program, whose steps take less time than Python's between."""
+        return num_keys if self.is_small else 1
+
+    def _begin(self, keys: Key) -> Way:
+        """Where the tries of some keys begin, those of each as if it were alone."""
+        keys_guess, keys_steps = np.stack([split(key) for key in keys], axis=1)
+        rngs = [generator(key) for key in keys_guess]
+        begun = [(guess_x(rng, self.program, self.tries), guess_z(rng, self.program, self.tries)) for rng in rngs]
+        x, z = jax.tree.map(lambda *each: np.concatenate(each), *begun)
+        return Way(x, z, keys_steps, np.zeros_like(x), np.zeros_like(x))
+
+    def _go_on(self, way: Way, rates: np.ndarray, data: Data) -> None:
+        """Climb further, a step for each rate."""
+        numbers = np.arange(way.done, way.done + len(rates))
+        counters = numbers[:, None] * self.tries + np.arange(self.tries)
+        keys_of_steps = np.concatenate([fold_in(key, counters) for key in way.keys], axis=1)
+        step = self._step.prepare(keys_of_steps[0], way.x, way.z, data).result()
+        for i, rate, keys in zip(numbers + 1, rates, keys_of_steps, strict=True):
+            log_density, gradient, way.z = step(keys, way.x, way.z, data)
+            log_density, gradient = np.asarray(log_density), np.asarray(gradient)
+            if (numbers[-1] + 1 - i) % (len(rates) // KEPT_POINTS) == 0:
+                way.path.append((way.x, log_density, gradient))
+            uphill = np.where(_is_sound(log_density, gradient)[:, None], gradient, 0.0).astype(way.x.dtype)
+            with np.errstate(over="ignore", under="ignore"):
+                way.mean = MEAN_MEMORY * way.mean + (1 - MEAN_MEMORY) * uphill
+                way.square = SQUARE_MEMORY * way.square + (1 - SQUARE_MEMORY) * uphill**2
+                speed = np.sqrt(way.square / (1 - SQUARE_MEMORY**i)) + LEAST_SPEED
+                way.x = (way.x + rate * way.mean / (1 - MEAN_MEMORY**i) / speed).astype(way.x.dtype)
+        way.done += len(rates)
+        way.z = jax.tree.map(np.asarray, way.z)
 
 
-def _rates(settling: int, program: Program) -> np.ndarray:
-    """Of each step: none while z settles, then up in a line, then down in half a wave."""
-    num = FEW_STEPS if has_few_sites(program) else MANY_STEPS
+def _in_threads(do: Callable[[T], U], each: Sequence[T]) -> list[U]:
+    """Do it with each, all at once."""
+    is_double = jnp.result_type(float) == jnp.float64
+
+    def one(what: T) -> U:
+        with jax.enable_x64(is_double):  # a setting that belongs to a thread
+            return do(what)
+
+    with ThreadPoolExecutor(len(each)) as threads:
+        return list(threads.map(one, each))
+
+
+def _rates(num: int) -> np.ndarray:
+    """Of so many steps: up in a line, then down in half a wave."""
     first = np.arange(FIRST_STEPS) / FIRST_STEPS
     rest = 0.5 * (1 + np.cos(np.pi * np.arange(num - FIRST_STEPS) / (num - FIRST_STEPS)))
-    return CLIMBING_RATE * np.concatenate([np.zeros(settling), first, rest])
+    return CLIMBING_RATE * np.concatenate([first, rest])
 
 
 def _near_tops(path: Sequence[Any], below: float) -> tuple[Point, np.ndarray]:
-    """Of ways, x and value and gradient by step and try, the first points so many nats below the tops, and the tops."""
-    _, log_density, gradient = path
+    """Of each try the first point no more than so many nats below its highest, and how high that is."""
+    points: Any = [np.stack(steps) for steps in zip(*path, strict=True)]
+    _, log_density, gradient = points
     sound = np.where(_is_sound(log_density, gradient), log_density, -np.inf)
     tops = sound.max(axis=0)
     where = np.argmax(sound >= tops - below, axis=0), np.arange(len(tops))
-    return Point(*(part[where] for part in path)), tops
+    return Point(*(part[where] for part in points)), tops
 
 
 def _is_sound(log_density: np.ndarray, gradient: np.ndarray) -> np.ndarray:

@@ -11,11 +11,7 @@ near it: chains remain over-dispersed, as r_hat wants them. In a Gaussian the lo
 slide down another hill.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from sumout.arrays import as_jax
@@ -25,7 +21,7 @@ from sumout.gradient import Target
 from sumout.kernels.leapfrog import Point
 from sumout.program import Nuisance, Program
 from sumout.randomness import Key, fold_in, split, words_of
-from sumout.run.climb import Climbs, Tries
+from sumout.run.climb import Climbs
 
 TRIES = 8
 
@@ -39,46 +35,20 @@ class Starts:
 
     def prepare(self, num_chains: int) -> None:
         """Begin to compile for so many chains."""
-        self._climbs.prepare(self._climbs.together(num_chains))
+        self._climbs.prepare(num_chains)
 
     def find(self, key: Key, num_chains: int) -> tuple[Point, Nuisance]:
         """For each chain a point of finite density and gradient and a z, with a leading axis of chains."""
-        data, is_double = as_jax(self.program.data), jnp.result_type(float) == jnp.float64
+        data = as_jax(self.program.data)
         keys = fold_in(np.asarray(words_of(key)), np.arange(num_chains))
         keys_climb, keys_settle = np.stack([split(key) for key in keys], axis=1)
-        together = self._climbs.together(num_chains)
-
-        def climb(first: int) -> list[Tries]:
-            with jax.enable_x64(is_double):  # a setting that belongs to a thread
-                return self._climbs.climb(keys_climb[first : first + together], data, self._spread)
-
-        def settle(first: int) -> Any:
-            with jax.enable_x64(is_double):
-                keys, x, z = jax.tree.map(lambda a: a[first : first + together], (keys_settle, points.x, chosen))
-                return self._climbs.settle(keys, x, z, data)
-
-        self.prepare(num_chains)
-        groups = range(0, num_chains, together)
-        with ThreadPoolExecutor(num_chains) as threads:
-            tries = [one for group in threads.map(climb, groups) for one in group]
-            points, chosen = self._choose(jax.tree.map(lambda *each: np.stack(each), *tries))
-            z = jax.tree.map(lambda *each: np.concatenate(each), *threads.map(settle, groups))
-        return points, z
-
-    @property
-    def _spread(self) -> float:
-        """Two deviations of the log density of a Gaussian with as many coordinates."""
-        return np.sqrt(2 * (self.program.num_x + (0 if self.target.is_still else self.program.num_z)))
-
-    def _choose(self, tries: Tries) -> tuple[Point, Any]:
-        """For each chain a point near the top of a climb, and its z; tries have axes (chain, try)."""
-        where = follow(tries.tops, self._spread)
+        tries = self._climbs.climb(keys_climb, data, below=self._climbs.spread)
+        where = follow(tries.tops, self._climbs.spread)
         points, z = jax.tree.map(lambda a: a[where], (tries.points, tries.z))
         if not np.isfinite(tries.tops).any():
-            raise StartError(
-                describe_failure(self.program, self.target.log_density, points.x, z, f"{TRIES} tries a chain")
-            )
-        return points, z
+            density, number = self.target.log_density, f"{TRIES} tries a chain"
+            raise StartError(describe_failure(self.program, density, points.x, z, number))
+        return points, self._climbs.settle(keys_settle, points.x, z, data)
 
 
 def follow(tops: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
