@@ -11,10 +11,11 @@ KINDS = {OURS: ("sumout, z left in", "#0b6e4f", "o"), LEFT_IN: ("best peer, z le
          BY_HAND: ("best peer, z summed out by hand or on request", "#3d5a80", "D")}  # fmt: skip
 
 
-def best_of(kind: str, scores: Mapping[str, Score]) -> Score | None:
-    """The fastest right sampler of a kind."""
-    right = [score for score in scores.values() if score.kind == kind and score.counts]
-    return max(right, key=lambda score: score.rate or 0.0, default=None)
+def best_of(kind: str, scores: Mapping[str, Score], quantity: str) -> float | None:
+    """The best figure of a right sampler of a kind: the highest rate, or the fewest seconds."""
+    right = [getattr(score, quantity) for score in scores.values() if score.kind == kind and score.counts]
+    best = max if quantity == "rate" else min
+    return best(filter(None, right), default=None)
 
 
 def draw_picture(paths: list[Path], scores: Mapping[str, Mapping[str, Score]]) -> None:
@@ -32,9 +33,9 @@ def draw_picture(paths: list[Path], scores: Mapping[str, Mapping[str, Score]]) -
     )
     for panel, (label, name) in zip(panels, quantities, strict=True):
         for kind, (title, colour, marker) in KINDS.items():
-            best = [best_of(kind, scores[model]) for model in models]
-            known = [(getattr(one, name), row) for row, one in enumerate(best) if one and getattr(one, name)]
-            panel.scatter([value for value, _ in known], [row for _, row in known], 45, colour, marker, label=title)
+            best = {row: best_of(kind, scores[model], name) for row, model in enumerate(models)}
+            known = {row: value for row, value in best.items() if value is not None}
+            panel.scatter(list(known.values()), list(known), 45, colour, marker, label=title)
         panel.set_xscale("log")
         panel.set_xlabel(label)
         panel.grid(axis="x", color="0.9")
