@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sumout.compiling.ahead import Ahead
-from sumout.compiling.one_piece import MARK, MOST_ELEMENTS, is_small
+from sumout.compiling.one_piece import MARK, MOST_ELEMENTS, fits_one_piece
 
 
 def looped(step, num=5):
@@ -48,7 +48,7 @@ def test_what_the_compiler_refuses_is_compiled_as_usual(monkeypatch):
 @pytest.mark.parametrize(("size", "expected"), [(4, True), (MOST_ELEMENTS + 1, False)])
 def test_only_small_loops_are_marked(size, expected):
     run = jax.jit(looped(lambda i, x, data: jnp.cos(x)))
-    assert is_small(run.trace(jnp.ones(size), 0.0, {}).jaxpr) == expected
+    assert fits_one_piece(run.trace(jnp.ones(size), 0.0, {}).jaxpr) == expected
     large = jax.jit(looped(lambda i, x, data: data["a"] @ x))
-    assert is_small(large.trace(jnp.ones(4), 0.0, {"a": jnp.ones((4, 4))}).jaxpr)
+    assert fits_one_piece(large.trace(jnp.ones(4), 0.0, {"a": jnp.ones((4, 4))}).jaxpr)
     assert "xla_cpu_small_call" in MARK

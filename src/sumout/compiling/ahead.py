@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sumout.compiling.one_piece import OPTIONS, in_one_piece, is_small, largest_array
+from sumout.compiling.one_piece import OPTIONS, fits_one_piece, in_one_piece, largest_array
 from sumout.program import Program
 
 # Code that runs once should not be optimised as if it ran a million times.
@@ -57,7 +57,7 @@ class Ahead:
         signature = form, tuple(types), jnp.result_type(float)
         if signature not in self._compiled:
             traced = self._fn.trace(*args)
-            whole = self._whole.lower(*args) if is_small(traced.jaxpr) else None
+            whole = self._whole.lower(*args) if fits_one_piece(traced.jaxpr) else None
             usual = traced.lower if whole else partial(lambda lowered: lowered, traced.lower())
             future = self._compiled[signature] = Future()
             is_double = jnp.result_type(float) == jnp.float64

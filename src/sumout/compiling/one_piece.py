@@ -38,7 +38,7 @@ def in_one_piece(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: set_xla_metadata(both(*args), **MARK)
 
 
-def is_small(closed: ClosedJaxpr) -> bool:
+def fits_one_piece(closed: ClosedJaxpr) -> bool:
     """Whether all that is computed is small, and of a kind that can be compiled in one piece."""
     names = names_in(closed)
     # JAX's own keys may not be used and returned as well.
