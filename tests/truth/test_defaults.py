@@ -6,8 +6,8 @@ effective draws (the fewest of bulk, tail and squares) and r_hat below 1.01; the
 `summary` warns where a run is not to be trusted, and a warning is an error here, so that the bias meter is judged too.
 
 With 2,000 effective draws the error of a mean is 0.022 sd and that of an sd 1.6 % or more: bounds of 0.1 sd and 5 % are
-3 to 4 standard errors away; on the survey, whose tail is long, with ten times the draws. Seeds are fixed. `make test`
-runs a part of the table, `make calibrate` all of it.
+3 to 4 standard errors away. Tails of the survey and of the mixture are long, and states of the Markov model mix
+slowly: they get ten times the draws. Seeds are fixed. `make test` runs a part of the table, `make calibrate` all of it.
 """
 
 import arviz_stats
@@ -20,7 +20,7 @@ from sumout.studies.models import STUDIES
 from mixed import MIXED, Mixed
 
 LIMITS = {None: (0.1, 0.05), "ghmc": (0.1, 0.05), "split_sghmc": (0.15, 0.07)}
-DRAWS = {"survey": 10_000}
+DRAWS = {"survey": 10_000, "mixture": 10_000, "hmm": 10_000}
 QUICK = {(None, "two_chains"), ("split_sghmc", "survey")}
 
 
