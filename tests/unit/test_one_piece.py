@@ -45,6 +45,16 @@ def test_what_the_compiler_refuses_is_compiled_as_usual(monkeypatch):
     np.testing.assert_allclose(Ahead(run)(x, x, {}), run(x, x, {}))
 
 
+def test_a_large_table_that_is_only_looked_up_does_not_count():
+    table = {"a": jnp.asarray(np.random.default_rng(0).normal(size=(100, 100)))}
+    looked_up = looped(lambda i, x, data: x + data["a"][i, jnp.arange(4)] * 0.1)
+    assert fits_one_piece(jax.jit(looked_up).trace(jnp.ones(4), 0.0, table).jaxpr)
+    found = Ahead(looked_up)(jnp.ones(4), jnp.zeros(()), table)
+    np.testing.assert_allclose(found, looked_up(jnp.ones(4), 0.0, table), rtol=1e-6)
+    summed = looped(lambda i, x, data: x + data["a"].sum())
+    assert not fits_one_piece(jax.jit(summed).trace(jnp.ones(4), 0.0, table).jaxpr)
+
+
 @pytest.mark.parametrize(("size", "expected"), [(4, True), (MOST_ELEMENTS + 1, False)])
 def test_only_small_loops_are_marked(size, expected):
     run = jax.jit(looped(lambda i, x, data: jnp.cos(x)))

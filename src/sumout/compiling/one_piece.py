@@ -22,6 +22,7 @@ MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
 OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_experimental_ynn_fusion_type": ""}
 MOST_ELEMENTS = 4096  # of an array that something is computed from or into
 OF_LAYOUT = {"broadcast_in_dim", "dynamic_update_slice", "while", "scan", "cond", "jit", "pjit", "reshape"}
+LOOK_UPS = {"gather", "dynamic_slice"}  # whose first operand may be large: only what is found there counts
 REFUSED = {"sort", "cholesky", "triangular_solve", "eigh", "lu", "qr", "svd", "fft", "conv_general_dilated"}
 
 
@@ -49,4 +50,7 @@ def fits_one_piece(closed: ClosedJaxpr) -> bool:
 def largest_array(closed: ClosedJaxpr) -> int:
     """Elements of the largest array that something is computed from or into."""
     computing = [eqn for eqn in all_equations(closed.jaxpr) if eqn.primitive.name not in OF_LAYOUT]
-    return max((v.aval.size for eqn in computing for v in [*eqn.invars, *eqn.outvars]), default=0)
+    used = [eqn.invars[1:] if eqn.primitive.name in LOOK_UPS else eqn.invars for eqn in computing]
+    return max(
+        (v.aval.size for eqn, some in zip(computing, used, strict=True) for v in [*some, *eqn.outvars]), default=0
+    )
