@@ -35,7 +35,7 @@ ABOUT = {
     "hmm": "16 noisy observations of a chain with three states; the transition matrix is wanted, by its logits. z: "
     "the 16 states.",
 }
-BOUNDS = f"means within {MOST_MEAN_ERROR:g} sd and its sds within {MOST_SD_ERROR:.0%} of the exact posterior's, but for chance"
+BOUNDS = f"means within {MOST_MEAN_ERROR:g} sd and its sds within {MOST_SD_ERROR:.0%} of the exact ones, but for chance"
 
 
 def build_page(evaluation: Evaluation, agreement: Agreement | None) -> str:
