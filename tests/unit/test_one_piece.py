@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sumout.compiling.ahead import Ahead
-from sumout.compiling.one_piece import MARK, MOST_ELEMENTS, fits_one_piece
+from sumout.compiling.one_piece import MARK, MOST_COPIED, MOST_ELEMENTS, fits_one_piece
 
 
 def looped(step, num=5):
@@ -51,6 +51,8 @@ def test_a_large_table_that_is_only_looked_up_does_not_count():
     assert fits_one_piece(jax.jit(looked_up).trace(jnp.ones(4), 0.0, table).jaxpr)
     found = Ahead(looked_up)(jnp.ones(4), jnp.zeros(()), table)
     np.testing.assert_allclose(found, looked_up(jnp.ones(4), 0.0, table), rtol=1e-6)
+    huge = {"a": jax.ShapeDtypeStruct((MOST_COPIED, 4), float)}
+    assert not fits_one_piece(jax.jit(looked_up).trace(jnp.ones(4), 0.0, huge).jaxpr)
     summed = looped(lambda i, x, data: x + data["a"].sum())
     assert not fits_one_piece(jax.jit(summed).trace(jnp.ones(4), 0.0, table).jaxpr)
 

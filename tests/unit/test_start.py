@@ -11,7 +11,7 @@ from sumout.nuisance.sweep import STAY
 from sumout.plan import make_plan
 from sumout.randomness import new_key
 from sumout.run.climb import Climbs
-from sumout.run.start import Starts, follow
+from sumout.run.start import Starts, climbs_to_follow
 
 from programs import ENUMERABLE, REAL
 
@@ -52,13 +52,13 @@ def test_a_chain_that_finds_a_minor_mode_only_follows_the_others():
 
 def test_chains_share_the_only_climb_that_is_high():
     tops = np.array([[-50.0, -60.0], [-70.0, -2.0], [-np.inf, -np.inf]])
-    chain, number = follow(tops, spread=10.0)
+    chain, number = climbs_to_follow(tops, spread=10.0)
     assert chain.tolist() == [1, 1, 1]
     assert number.tolist() == [1, 1, 1]
 
 
 def test_modes_of_about_the_same_height_keep_their_chains():
-    chain, number = follow(np.array([[-3.0, -9.0], [-40.0, -8.0], [-5.0, -4.0]]), spread=6.0)
+    chain, number = climbs_to_follow(np.array([[-3.0, -9.0], [-40.0, -8.0], [-5.0, -4.0]]), spread=6.0)
     assert chain.tolist() == [0, 1, 2]
     assert number.tolist() == [0, 1, 1]
 

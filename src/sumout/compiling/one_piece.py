@@ -23,6 +23,7 @@ OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_experimental_ynn_fusio
 MOST_ELEMENTS = 4096  # of an array that something is computed from or into
 OF_LAYOUT = {"broadcast_in_dim", "dynamic_update_slice", "while", "scan", "cond", "jit", "pjit", "reshape"}
 LOOK_UPS = {"gather", "dynamic_slice"}  # whose first operand may be large: only what is found there counts
+MOST_COPIED = 2**22  # elements of all arguments, as they are copied with every call
 REFUSED = {"sort", "cholesky", "triangular_solve", "eigh", "lu", "qr", "svd", "fft", "conv_general_dilated"}
 
 
@@ -44,13 +45,13 @@ def fits_one_piece(closed: ClosedJaxpr) -> bool:
     names = names_in(closed)
     # JAX's own keys may not be used and returned as well.
     has_keys = any(jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.prng_key) for v in closed.jaxpr.invars)
-    return largest_array(closed) <= MOST_ELEMENTS and not has_keys and not REFUSED & names
+    copied = sum(v.aval.size for v in closed.jaxpr.invars)
+    is_small = largest_array(closed) <= MOST_ELEMENTS and copied <= MOST_COPIED
+    return is_small and not has_keys and not REFUSED & names
 
 
 def largest_array(closed: ClosedJaxpr) -> int:
     """Elements of the largest array that something is computed from or into."""
     computing = [eqn for eqn in all_equations(closed.jaxpr) if eqn.primitive.name not in OF_LAYOUT]
-    used = [eqn.invars[1:] if eqn.primitive.name in LOOK_UPS else eqn.invars for eqn in computing]
-    return max(
-        (v.aval.size for eqn, some in zip(computing, used, strict=True) for v in [*some, *eqn.outvars]), default=0
-    )
+    operands = [v for eqn in computing for v in eqn.invars[eqn.primitive.name in LOOK_UPS :]]
+    return max((v.aval.size for v in [*operands, *(v for eqn in computing for v in eqn.outvars)]), default=0)

@@ -43,7 +43,7 @@ class Starts:
         keys = fold_in(np.asarray(words_of(key)), np.arange(num_chains))
         keys_climb, keys_settle = np.stack([split(key) for key in keys], axis=1)
         tries = self._climbs.climb(keys_climb, data, below=self._climbs.spread)
-        where = follow(tries.tops, self._climbs.spread)
+        where = climbs_to_follow(tries.tops, self._climbs.spread)
         points, z = jax.tree.map(lambda a: a[where], (tries.points, tries.z))
         if not np.isfinite(tries.tops).any():
             density, number = self.target.log_density, f"{TRIES} tries a chain"
@@ -51,12 +51,12 @@ class Starts:
         return points, self._climbs.settle(keys_settle, points.x, z, data)
 
 
-def follow(tops: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
+def climbs_to_follow(tops: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
     """Which climb each chain follows, by chain and try: its own highest, or another's where that is clearly higher.
 
     No two chains follow the same climb while there are others as good.
 
-    >>> chain, number = follow(np.array([[-9.0, -2.0], [-30.0, -20.0], [-3.0, -20.0]]), spread=8.0)
+    >>> chain, number = climbs_to_follow(np.array([[-9.0, -2.0], [-30.0, -20.0], [-3.0, -20.0]]), spread=8.0)
     >>> chain.tolist(), number.tolist()
     ([0, 0, 2], [1, 0, 0])
     """
