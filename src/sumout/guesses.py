@@ -58,3 +58,11 @@ def value_at(site: DiscreteSite, levels: Any, numpy: Any) -> Any:
         which = numpy.minimum(numpy.floor(levels * num_allowed).astype(int), num_allowed - 1)
         drawn = numpy.take_along_axis(numpy.asarray(values), which[:, None], axis=1)
     return drawn.reshape(site.shape).astype(site.dtype)
+
+
+def value_number(site: DiscreteSite, number: int) -> np.ndarray:
+    """Every element of a finite site at its value of that number; at its last, where it has fewer."""
+    assert isinstance(site.support, Finite)
+    values, allowed = site.support.rows()
+    which = np.minimum(number, allowed.sum(axis=1) - 1)
+    return values[np.arange(len(values)), which].reshape(site.shape).astype(site.dtype)

@@ -74,6 +74,7 @@ FORMS = {
     "power of a product": lambda z, p, s, y, n: y * jnp.log(jnp.power(z * p, 0.5) + s),
     "product with a power": lambda z, p, s, y, n: jnp.power(z * p, y) * s - s,
     "x log y": lambda z, p, s, y, n: xlogy(y, z * p) + xlog1py(1 - y, -z * p),
+    "x log y of a column": lambda z, p, s, y, n: xlogy(y, z[:, None] * p) + xlog1py(1 - y, -z[:, None] * p),
     "root": lambda z, p, s, y, n: jnp.sqrt(z * p) + s * z,
     "absolute root": lambda z, p, s, y, n: -jnp.sqrt(jnp.abs((1 - z) * s)),
     "quotient": lambda z, p, s, y, n: -s / z,

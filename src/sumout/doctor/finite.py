@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sumout.doctor.blame import blame, describe_failure
+from sumout.doctor.blame import blame, blame_gradients, describe_failure
 from sumout.doctor.examination import NUM_POINTS, ROUNDS, Examination
 from sumout.doctor.finding import Finding
 from sumout.errors import StartError
@@ -34,13 +34,14 @@ def check_nan(exam: Examination) -> Iterator[Finding]:
             "Look for a scale that can be negative, a logarithm or root of something negative, 0/0 or an overflow, and "
             "give the variable behind it the support it needs."
         )
-    broken = np.isfinite(exam.values)[:, None] & ~np.isfinite(exam.gradients)
+    broken = np.isfinite(exam.values) & ~np.isfinite(exam.gradients).all(axis=1)
     if broken.any():
-        named = sorted({exam.name(int(i)) for i in np.flatnonzero(broken.any(axis=0))})
+        told = blame_gradients(exam.program, exam.x[broken], {name: z[broken] for name, z in exam.z.items()})
+        named = sorted({exam.name(int(i)) for i in np.flatnonzero((~np.isfinite(exam.gradients[broken])).any(axis=0))})
         yield Finding(
-            f"the gradient with respect to {', '.join(named[:5])} is not finite at {broken.any(axis=1).sum()} of "
-            f"{NUM_POINTS} random points where the log density is. Look for a root at 0, or for jnp.where with a "
-            "branch that is not finite: its gradient is NaN even where the other branch is taken."
+            f"the gradient with respect to {', '.join(named[:5])} is not finite at {broken.sum()} of {NUM_POINTS} "
+            f"random points where the log density is. {' '.join(told)} A jnp.where by x does not help: the derivative "
+            "of the case that is not chosen is computed, too."
         )
 
 

@@ -13,8 +13,8 @@ the branch, 0, by the derivative of the logarithm there, 1/0, which is no number
 
 An infinite derivative at a possible value remains infinite. An equation gets these rules by a primitive of the same
 name that takes the place of its own, so that all who read the program find what they know. They cost a comparison each
-and are given only where something can be singular because of z, which is looked up in the program (`with_rules`): a
-scale σ[z] chosen from those in x is not, z · σ is.
+and are given only where something can be singular because of z or the data, which is looked up in the program
+(`with_rules`): a scale σ[z] chosen from those in x is not, z · σ is.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
-from sumout.reading.elementwise import is_elementwise
-from sumout.reading.equations import bind
+from sumout.reading.elementwise import ELEMENTWISE, is_elementwise
+from sumout.reading.equations import all_equations, bind
 
 # Operands at which a function may have no value or no derivative; functions not listed have none such.
 SINGULAR: dict[str, tuple[int, ...]] = {
@@ -157,7 +157,7 @@ class Kind:
     Attributes:
         from_x: whether it has a derivative by x.
         from_z: whether it depends on z.
-        is_regular: whether z alone never leads it to zero, or to another point where a function is singular.
+        is_regular: whether z and data alone never lead it to zero, or to another point where a function is singular.
         may_be_infinite: whether elements may be infinite, or no numbers, because of z.
         sees_x: whether it depends on x at all, be it by comparison.
         has_numbers: whether some elements are fractions chosen by z, as in `where(z, p, 0.5)`, from which one step of
@@ -173,8 +173,8 @@ class Kind:
 
     @property
     def may_be_singular(self) -> bool:
-        """Whether z can lead it to a singular point."""
-        return self.may_be_infinite or (self.from_z and not self.is_regular)
+        """Whether z or data can lead it to a singular point; data by themselves are as they are."""
+        return self.may_be_infinite or (not self.is_regular and (self.from_x or self.from_z))
 
 
 UNKNOWN = Kind(from_x=True, from_z=True, may_be_infinite=True, sees_x=True)
@@ -225,7 +225,7 @@ def _kind_of_constant(value: Any) -> Kind:
 
 def _kind_of_result(eqn: Any, operands: list[Kind]) -> Kind:
     from_x, from_z, sees_x = (any(getattr(o, name) for o in operands) for name in ("from_x", "from_z", "sees_x"))
-    if _has_body(eqn) or not (is_elementwise(eqn) or eqn.primitive.name in KNOWN):
+    if _has_body(eqn) or not (_is_in_place(eqn) or eqn.primitive.name in KNOWN):
         return Kind(from_x, from_z, False, from_z, sees_x)
     may_be_infinite = any(o.may_be_infinite for o in operands) or bool(_singular_places(eqn, operands))
     is_regular = not may_be_infinite and _is_regular(eqn, operands)
@@ -235,7 +235,7 @@ def _kind_of_result(eqn: Any, operands: list[Kind]) -> Kind:
 
 
 def _is_regular(eqn: Any, operands: list[Kind]) -> bool:
-    """Whether z alone never leads a result to a singular point."""
+    """Whether z and data alone never lead a result to a singular point."""
     name, regular = eqn.primitive.name, [operand.is_regular for operand in operands]
     if name in POSITIVE:
         return True
@@ -265,7 +265,7 @@ def _singular_places(eqn: Any, operands: list[Kind]) -> list[int]:
     places = SINGULAR.get(name, ())
     if name == "integer_pow" and eqn.params["y"] < 0:
         places = (0,)
-    if name in MATRICES or (name == "custom_jvp_call" and is_elementwise(eqn)):
+    if name in MATRICES or (name == "custom_jvp_call" and _is_in_place(eqn)):
         places = range(len(operands))
     return [i for i in places if operands[i].may_be_singular]
 
@@ -277,7 +277,7 @@ def _with_rule(eqn: Any, operands: list[Kind], is_steep: bool) -> Any:
         return eqn.replace(params={key: _within(value) for key, value in eqn.params.items()})
     if name in MATRICES:
         return _matrices_with_rule(eqn) if _singular_places(eqn, operands) else eqn
-    if not is_elementwise(eqn) or name in LINEAR:
+    if not _is_in_place(eqn) or name in LINEAR:
         return eqn
     may_be_infinite = any(operand.may_be_infinite for operand in operands)
     is_singular = may_be_infinite or bool(_singular_places(eqn, operands))
@@ -287,6 +287,27 @@ def _with_rule(eqn: Any, operands: list[Kind], is_steep: bool) -> Any:
     if is_mask or (is_singular and name not in ("max", "min")):
         return eqn.replace(primitive=with_rule(eqn.primitive, is_mask))
     return eqn
+
+
+def _is_in_place(eqn: Any) -> bool:
+    """Whether each element of the result follows from those in its place, once operands are broadcast as by NumPy."""
+    if eqn.primitive.name != "custom_jvp_call" or len(eqn.outvars) != 1:
+        return is_elementwise(eqn)
+    return all(
+        one.primitive.name in ELEMENTWISE or _broadcasts(one) for one in all_equations(eqn.params["call_jaxpr"].jaxpr)
+    )
+
+
+def _broadcasts(eqn: Any) -> bool:
+    """Whether an equation only adds axes in front, or repeats along axes of size 1; or calls others."""
+    if eqn.primitive.name in ("jit", "pjit"):
+        return True
+    if eqn.primitive.name not in ("broadcast_in_dim", "reshape"):
+        return False
+    old, new = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+    ends = all(a in (1, b) for a, b in zip(old[::-1], new[::-1], strict=False))
+    axes = eqn.params.get("broadcast_dimensions", range(len(new) - len(old), len(new)))
+    return ends and len(old) <= len(new) and tuple(axes) == tuple(range(len(new) - len(old), len(new)))
 
 
 def _is_by_number(eqn: Any) -> bool:
