@@ -12,7 +12,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.constraints import Constraint
 
 from sumout.errors import ModelError, OptionError, SumoutError
-from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments
+from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.frontends.bijections import is_identity
 from sumout.frontends.refusals import first_line
 from sumout.program import ContinuousSite, DiscreteSite, Program
@@ -103,6 +103,7 @@ def density(
         log_joint_without_jacobian=log_joint_without_jacobian,
         observed={path or "data": np.asarray(leaf) for path, leaf in arguments.data.items()},
         fixed=arguments.fixed,
+        changed_outside=watch_outside(log_density),
         name=getattr(log_density, "__name__", "density"),
     )
 
@@ -149,8 +150,8 @@ def _check_precision(name: str, support: Finite) -> None:
     is_whole = support.dtype.kind in "iu" and (values != support.values).any()
     if is_whole or any(len(np.unique(row)) < support.num_values for row in np.atleast_2d(values)):
         raise ModelError(
-            f"z['{name}'] = {support}: not all of its values ({support.dtype}) can be told apart as {kept}, in which JAX "
-            'computes now: call jax.config.update("jax_enable_x64", True) first, or rescale the values.'
+            f"z['{name}'] = {support}: not all of its values ({support.dtype}) can be told apart as {kept}, in which "
+            'JAX computes now: call jax.config.update("jax_enable_x64", True) first, or rescale the values.'
         )
 
 

@@ -24,7 +24,7 @@ from numpyro.primitives import Messenger
 from sumout.arithmetic.evaluate import evaluate
 from sumout.dependence import used_inputs
 from sumout.errors import ModelError, OptionError, SumoutError
-from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments
+from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.frontends.bijections import is_identity
 from sumout.frontends.forward import Silenced, find_forward, is_whole
 from sumout.frontends.refusals import (
@@ -141,6 +141,7 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         laws=sites.laws,
         dims=sites.dims,
         fixed=arguments.fixed,
+        changed_outside=watch_outside(model),
         name=_name(model),
     )
 
