@@ -27,6 +27,7 @@ from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.frontends.bijections import is_identity
 from sumout.frontends.forward import Silenced, find_forward, is_whole
+from sumout.frontends.imputed import fill_in, find_imputed, is_missing, log_placeholders, without_placeholders
 from sumout.frontends.refusals import (
     OneOfAName,
     check_data,
@@ -89,29 +90,31 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
 
     def log_joint_but(silent: Sequence[str], x, z, data):
         with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
-            return -jnp.asarray(potential_energy(silenced(z, silent), (arguments.rebuild(data),), {}, x))
+            energy = potential_energy(silenced(z, silent), (arguments.rebuild(data),), {}, sites.fill_in(x))
+            return sites.log_placeholders(z) - energy
 
     def log_joint_without_jacobian(x, z, data):
         values = arguments.rebuild(data)
         with validation_enabled():
-            latent = constrain_fn(model_of(z), (values,), {}, x)
-            return jnp.asarray(log_density(silenced(z, forward), (values,), {}, latent)[0])
+            latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
+            return sites.log_placeholders(z) + log_density(silenced(z, forward), (values,), {}, latent)[0]
 
     def constrain_named(x, z, data):
-        values = constrain_fn(model_of(z), (arguments.rebuild(data),), {}, x, return_deterministic=True)
+        given = (arguments.rebuild(data),)
+        values = constrain_fn(model_of(z), given, {}, sites.fill_in(x), return_deterministic=True)
         return {name: values[name] for name in [*sites.continuous, *sites.deterministic]}
 
     def log_terms_of(names: Iterable[str], x, z, data):
         values = arguments.rebuild(data)
         with validation_enabled():
-            latent = constrain_fn(model_of(z), (values,), {}, x)
+            latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
             trace = handlers.trace(handlers.substitute(model_of(z), data=latent)).get_trace(values)
             return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in names}
 
     def draw_forward_named(key, x, z, data):
         values = arguments.rebuild(data)
         known = {name: value for name, value in z.items() if name not in forward}
-        latent = constrain_fn(model_of(z), (values,), {}, x)
+        latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
         drawn = handlers.seed(handlers.substitute(resolved, data={**latent, **known}), as_jax_key(key))
         trace = handlers.trace(drawn).get_trace(values)
         return {name: trace[name]["value"].astype(z[name].dtype) for name in forward}
@@ -119,7 +122,8 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     def shown(silent: Sequence[str]) -> Callable[..., Any]:
         def density_and_names(x, z, data):
             values = (arguments.rebuild(data),)
-            return potential_energy(silenced(z, silent), values, {}, x), constrain_named(x, z, data)
+            energy = potential_energy(silenced(z, silent), values, {}, sites.fill_in(x))
+            return energy, sites.log_placeholders(z), constrain_named(x, z, data)
 
         return density_and_names
 
@@ -158,6 +162,17 @@ class _Sites:
     dims: dict[str, tuple[str, ...]]
     counts: tuple[str, ...]  # discrete sites without end whose law sums to one
     is_scaled: bool  # some data count more or less than once
+    missing: dict[str, np.ndarray]  # of imputed sites, which events are; of the others of them nothing is asked
+
+    def fill_in(self, x: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        """Named unconstrained arrays as NumPyro knows them."""
+        return fill_in(x, {name: mask for name, mask in self.missing.items() if name in self.continuous})
+
+    def log_placeholders(self, z: dict[str, Any]) -> jax.Array:
+        """The law of counts that stand for data."""
+        counts = {name: site.support for name, site in self.discrete.items() if isinstance(site.support, Count)}
+        present = {name: ~mask for name, mask in self.missing.items() if name in counts}
+        return log_placeholders(z, present, {name: counts[name].lower for name in present})
 
     @staticmethod
     def probe(call: Callable[[dict], Any], arguments: Any) -> "_Sites":
@@ -171,14 +186,18 @@ class _Sites:
             continuous.update({n: _continuous_site(n, s) for n, s in seen.items() if _is_continuous_latent(s)})
             bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
             observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
-            return bounds, observed, {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
+            inside = {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
+            return bounds, observed, inside, {n: is_missing(seen[n]) for n in find_imputed(seen)}
 
         key = jax.eval_shape(lambda: jax.random.key(0))
         closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(key, arguments.data)
         is_known = [not used[0] for used in used_inputs(closed)]
         known = evaluate(closed, [key, *jax.tree.leaves(arguments.data)], is_known)
-        bounds, observed, inside = jax.tree.unflatten(jax.tree.structure(shapes), known)
-
+        bounds, observed, inside, missing = jax.tree.unflatten(jax.tree.structure(shapes), known)
+        missing = {name: mask for name, mask in missing.items() if mask is not None}
+        for name, mask in missing.items():
+            if name in continuous:
+                continuous[name] = without_placeholders(continuous[name], mask)
         discrete = {name: DiscreteSite(_support(name, seen[name], ends)) for name, ends in bounds.items()}
         discrete = {name: discrete[name] for name in seen if name in discrete}
         deterministic = tuple(name for name, site in seen.items() if site["type"] == "deterministic")
@@ -194,7 +213,7 @@ class _Sites:
         is_scaled = any(site.get("scale") is not None for site in seen.values() if _is_data(site))
         laws = {name: describe_law(site["fn"]) for name, site in seen.items() if site["type"] == "sample"}
         counts = tuple(n for n, site in discrete.items() if isinstance(site.support, Count) and is_whole(seen[n]))
-        return _Sites(continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled)
+        return _Sites(continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled, missing)
 
 
 def _name(model: Any) -> str:
