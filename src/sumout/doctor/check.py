@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from sumout.doctor.barriers import check_barriers
+from sumout.doctor.counts import check_counts
 from sumout.doctor.examination import Examination
 from sumout.doctor.finding import Checkup
 from sumout.doctor.finite import check_edges, check_nan, check_start
@@ -22,6 +23,7 @@ CHECKS = (
     check_influence,
     check_broadcasting,
     check_barriers,
+    check_counts,
 )
 
 

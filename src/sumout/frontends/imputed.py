@@ -1,12 +1,12 @@
 """Data of which some are missing: `numpyro.sample("y", …, obs=y, obs_mask=seen)`.
 
-NumPyro makes two sites of the shape of y, "y_observed" and "y_unobserved", each with the law of y masked where the other
-counts. A latent that is masked has no law at all, and none is needed, as y takes nothing from there: such an element is a
-placeholder. A placeholder must not be a coordinate of x, along which the density would be flat, nor a count that wanders
-off.
+NumPyro makes two sites of the shape of y, "y_observed" and "y_unobserved", each with the law of y masked where the
+other counts. A latent that is masked has no law at all, and none is needed, as y takes nothing from there: such an
+element is a placeholder. It must not be a coordinate of x, along which the density would be flat, nor a count that
+wanders off.
 
-- Of a continuous site only what is missing is part of x; placeholders stay at zero on the real line. NumPyro masks their
-  Jacobian with their law.
+- Of a continuous site only what is missing is part of x; placeholders stay at zero on the real line. NumPyro masks
+  their Jacobian with their law.
 - Placeholders of counts without end get a law of their own, which depends on nothing.
 """
 

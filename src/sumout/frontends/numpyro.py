@@ -262,7 +262,7 @@ class _ArrayData(Messenger):
 
 def _resolve_delta(site: dict) -> Any:
     """The value of a latent that can take only one."""
-    if site["type"] == "sample" and _is_delta(site["fn"]):
+    if site["type"] == "sample" and not site["is_observed"] and _is_delta(site["fn"]):
         return site["fn"].sample(None, site["kwargs"]["sample_shape"])
     return None
 
