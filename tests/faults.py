@@ -383,6 +383,11 @@ TERMS: dict[str, tuple[Callable[..., Any], dict, dict, str]] = {
         lambda x, z: jnp.where(z["bad"] == z["other"], 0.0, -jnp.inf),
         {}, {"bad": sumout.finite(3), "other": sumout.finite(3)}, "'bad'",
     ),
+    "open_count": (lambda x, z: -0.5 * (jnp.minimum(z["bad"], 4) - 2.0) ** 2, {}, {"bad": sumout.count()}, "'bad'"),
+    "tied_counts": (
+        lambda x, z: jnp.where(z["bad"] + z["other"] == 7, -jnp.log1p(1.0 * z["bad"]), -jnp.inf),
+        {}, {"bad": sumout.count(), "other": sumout.count()}, "'bad'",
+    ),
     "stretched": (
         lambda x, z: -0.5 * ((z["bad"][:, None] * 1.0 - jnp.arange(7.0)) ** 2).sum(), {},
         {"bad": sumout.finite(2, 7)}, "'bad'",

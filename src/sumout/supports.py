@@ -106,7 +106,7 @@ def finite(values: int | Sequence | np.ndarray, shape: int | tuple[int, ...] = (
         >>> print(sumout.finite(3, shape=(10,)), sumout.finite([-1, 1]))
         {0, 1, 2} {-1, 1}
     """
-    listed = np.arange(values) if isinstance(values, int | np.integer) else np.asarray(values)
+    listed = np.arange(values) if isinstance(values, int | np.integer) else np.array(values)
     if listed.dtype.kind not in "biuf" or not np.isfinite(listed).all():
         raise OptionError(f"finite({values!r}): the values must be finite numbers or booleans, not {listed.dtype}.")
     if listed.ndim != 1 or listed.size == 0:

@@ -19,6 +19,7 @@ QUICK = [
     *("branching-abundance", "moving_lower_end-mixture", "index_that_is_no_integer-chain", "stretched_column-survey"),
     *("forced_sum-survey", "missing-selection", "broken_count-failures", "objects-mixture", "complex-groups"),
     *("plate_named_like_a_site-survey", "nan_of_z-coins", "stretched-levels", "hard_edge-lattice", "empty_z-path"),
+    *("open_count-coins", "tied_counts-levels"),
 ]
 QUIET = ["wide_normal-tail-log_poisson-3", "vague_gamma-binomial-log_poisson-8", "cauchy-count-laplace-8", "ladder"]
 

@@ -10,6 +10,7 @@ from numpyro.distributions import constraints
 
 import sumout
 from sumout.doctor.barriers import check_barriers
+from sumout.doctor.counts import check_counts
 from sumout.doctor.examination import Examination
 from sumout.doctor.finite import check_edges, check_nan, check_start
 from sumout.doctor.sites import check_broadcasting, check_influence
@@ -207,6 +208,77 @@ def test_impossible_states_that_can_be_walked_around():
         return normal(x["a"]) + 0.3 * x["a"] * alive.sum() + jnp.where(rises, -jnp.inf, 0.0)
 
     assert found(check_barriers, dying, z=z, plan={"alive": "gibbs"}) == []
+
+
+def poisson(n, rate=3.0):
+    return n * jnp.log(rate) - jax.lax.lgamma(n + 1.0)
+
+
+@pytest.mark.parametrize(
+    "law, is_bad",
+    [
+        (lambda n: -0.5 * (jnp.minimum(n, 5) - 2.0) ** 2, True),
+        (lambda n: -0.9 * jnp.log1p(n), True),
+        (lambda n: -1.5 * jnp.log1p(n), False),
+        (lambda n: -1e-5 * n, False),
+        (lambda n: jnp.where(n <= 12_000, 0.0, -jnp.inf), False),
+        (poisson, False),
+    ],
+    ids=["flat beyond", "slow", "falls", "slowly, but by a factor", "ends", "poisson"],
+)
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_counts_without_a_law(law, is_bad, shape):
+    def density(x, z, data):
+        n = jnp.asarray(z["n"], float)
+        last = n if not shape else n[-1]
+        return normal(x["a"]) + law(last) + (poisson(n[:-1]).sum() if shape else 0.0)
+
+    told = [f.message for f in found(check_counts, density, z={"n": sumout.count(shape)})]
+    assert len(told) == is_bad
+    assert all(f"count 'n'{' (element 2)' if shape else ''} grows" in message for message in told)
+
+
+@pytest.mark.parametrize("where", ["statement", "handler"])
+def test_a_count_whose_law_is_masked_away_is_refused(where):
+    def model():
+        law = dist.Poisson(numpyro.sample("rate", dist.Gamma(2, 1)))
+        with numpyro.handlers.mask(mask=where == "statement"):
+            n = numpyro.sample("n", law.mask(False) if where == "statement" else law)
+        numpyro.sample("y", dist.Normal(jnp.minimum(n, 5), 1.0), obs=2.0)
+
+    assert "does not fall as count 'n' grows" in sumout.check(sumout.program(model)).errors[0]
+
+
+@pytest.mark.parametrize(
+    "is_possible, is_bad",
+    [
+        (lambda n, m: n + m == 7, True),
+        (lambda n, m: 2 * n + m == 8, True),
+        (lambda n, m: n == m, True),
+        (lambda n, m: n + m <= 7, False),
+        (lambda n, m: (n + m) % 2 == 0, False),
+        (lambda n, m: (n == 3) & (m >= 0), False),
+    ],
+    ids=["sum", "weighted", "equal", "below", "even", "known"],
+)
+def test_counts_that_are_tied(is_possible, is_bad):
+    def density(x, z, data):
+        hard = jnp.where(is_possible(z["n"], z["m"]), 0.0, -jnp.inf)
+        return normal(x["a"]) + poisson(z["n"] * 1.0) + poisson(z["m"] * 1.0) + hard
+
+    told = [f.message for f in found(check_counts, density, z={"n": sumout.count(), "m": sumout.count()})]
+    assert len(told) == is_bad
+    assert all("'n', 'm' cannot move one at a time" in message for message in told)
+
+
+def test_an_observed_sum_ties_its_parts():
+    def model():
+        n = numpyro.sample("n", dist.Poisson(numpyro.sample("rate", dist.Gamma(2, 1))).expand([3]))
+        numpyro.sample("total", dist.Delta(n.sum()), obs=7)
+
+    program = sumout.program(model)
+    assert program.log_density(jnp.zeros(1), {"n": jnp.array([1, 2, 3])}, program.data) == -np.inf
+    assert any("'n'" in told and "one at a time" in told for told in sumout.check(program).warnings)
 
 
 def test_a_site_of_no_elements():

@@ -10,6 +10,7 @@ from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 
 import sumout
+from sumout.errors import ModelError
 from sumout.supports import Count, Finite
 
 
@@ -199,6 +200,63 @@ def test_an_argument_used_by_value_is_kept_and_named():
     assert program.fixed == ("group",)
     assert set(program.data) == {"y"}
     assert "group" in sumout.explain(program)
+
+
+def test_arrays_that_change_later_do_not_change_the_program():
+    def model(y, group, more):
+        group -= group.min()  # works on its own copy
+        mu = numpyro.sample("mu", dist.Normal(0, 1).expand([int(group.max()) + 1]))
+        z = numpyro.sample("z", dist.Bernoulli(0.5).expand([len(y)]))
+        numpyro.sample("y", dist.Normal(mu[group] + z + np.log(more["scale"][0]), 1.0), obs=y)
+        numpyro.sample("size", dist.Poisson(3), obs=np.exp(more["log_size"]).round())
+
+    given = np.array([0.5, 1.0]), np.array([1, 2]), {"scale": (np.array([1.0, 2.0]),), "log_size": np.zeros(2)}
+    program = sumout.program(model, *given)
+    again = sumout.program(model, *(jax.tree.map(np.array, given)))
+    for array in jax.tree.leaves(given):
+        array[...] = 3
+    x, z = jnp.ones(2), {"z": jnp.zeros(2, int)}
+    for _ in range(2):
+        named = program.unravel(x)
+        assert program.log_joint(named, z, program.data) == again.log_joint(named, z, again.data)
+    np.testing.assert_array_equal(program.observed["size"], 1)
+    np.testing.assert_array_equal(program.observed["y"], [0.5, 1.0])
+
+
+def test_data_of_a_density_that_change_later_do_not_change_it():
+    data = {"n": np.array([1, 2]), "w": [np.ones(2)]}
+    values = np.array([1, 2])
+
+    def density(x, z, data):
+        return -int(data["n"].sum()) * x["a"] ** 2 + z["z"] * data["w"][0].sum()
+
+    program = sumout.density(density, x={"a": (constraints.real, ())}, z={"z": sumout.finite(values)}, data=data)
+    for array in (data["n"], data["w"][0], values):
+        array[:] = 9
+    assert program.log_joint({"a": jnp.ones(())}, {"z": jnp.array(2)}, program.data) == -3 + 4
+    assert program.z["z"].support.values.tolist() == [1, 2]
+
+
+def test_an_array_from_around_the_model_that_changes_is_told():
+    y = np.array([0.5, 1.0])
+
+    def model():
+        z = numpyro.sample("z", dist.Bernoulli(0.5).expand([2]))
+        numpyro.sample("y", dist.Normal(z, numpyro.sample("s", dist.HalfNormal(1))), obs=y)
+
+    program = sumout.program(model)
+    assert program.changed_outside() == ()
+    y[0] = 7.0
+    assert "y has been changed since the program was made" in sumout.check(program).errors[0]
+
+
+def test_values_that_single_precision_cannot_tell_apart_are_refused():
+    def density(x, z, data):
+        return -(x["a"] ** 2) + 0 * z["z"]
+
+    for values in ([0, 2**40], [1.0, 1.0 + 1e-12]):
+        with jax.enable_x64(False), pytest.raises(ModelError, match="told apart"):
+            sumout.density(density, x={"a": (constraints.real, ())}, z={"z": sumout.finite(values)})
 
 
 def test_nested_plates_give_dims():

@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 
 from sumout.doctor.barriers import check_barriers
+from sumout.doctor.counts import check_counts
 from sumout.doctor.examination import Examination
 from sumout.doctor.finding import Checkup
 from sumout.doctor.finite import check_edges, check_nan, check_start
-from sumout.doctor.sites import check_broadcasting, check_influence
+from sumout.doctor.sites import check_broadcasting, check_influence, check_outside
 from sumout.doctor.tails import check_flat, check_scales, check_tails
 from sumout.plan import Plan, plan_for
 from sumout.program import Program
 
 CHECKS = (
+    check_outside,
     check_start,
     check_flat,
     check_nan,
@@ -21,6 +23,7 @@ CHECKS = (
     check_influence,
     check_broadcasting,
     check_barriers,
+    check_counts,
 )
 
 

@@ -1,4 +1,4 @@
-"""Discrete sites that nothing depends on, and arrays stretched against each other by accident."""
+"""Discrete sites that nothing depends on, arrays stretched by accident, arrays changed behind the program's back."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 from sumout.dependence import used_inputs
 from sumout.doctor.examination import Examination
 from sumout.doctor.finding import Finding
+from sumout.errors import ModelError
 from sumout.program import Program
 
 
@@ -24,6 +25,18 @@ def check_influence(exam: Examination) -> Iterator[Finding]:
         yield Finding(
             f"discrete site '{name}' has no influence: no other site, datum or factor depends on it, and its own law "
             "depends on nothing. Use it where it was meant to be used, or leave it out."
+        )
+
+
+def check_outside(exam: Examination) -> Iterator[Finding]:
+    """Arguments are copied when a program is made; what a model takes from around it is not."""
+    changed = exam.program.changed_outside()
+    if changed:
+        yield Finding(
+            f"{', '.join(changed)} has been changed since the program was made, an array that the model refers to "
+            "without being given it: some of the program would use the old values, some the new. Pass the array as an "
+            "argument, which is copied, or make the program anew.",
+            ModelError,
         )
 
 

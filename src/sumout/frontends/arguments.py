@@ -1,11 +1,15 @@
 """Arguments of a model: arrays become data, everything else stays as it is.
 
 A model may be given arrays, numbers, strings, dicts of them. Arrays go through compiled code as arguments; the rest
-(sizes, switches, names) steers Python and is part of the program.
+(sizes, switches, names) steers Python and is part of the program. What a program is made of is copied: an array that
+its owner changes later does not change it.
 """
 
+import copy
+import hashlib
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -46,12 +50,19 @@ class Arguments:
         return tuple(path for path, leaf, traced in chosen if is_array(leaf) and not traced)
 
     def rebuild(self, data: dict[str, jax.Array]) -> Any:
-        """The pytree of arguments with `data` in the place of its traced arrays, the others as NumPy arrays."""
+        """The pytree of arguments with `data` in the place of its traced arrays, the others as NumPy arrays.
+
+        These are copies, so that a model that works on them in place finds the same the next time it is traced.
+        """
         chosen = zip(self.paths, self.leaves, self.traced, strict=True)
-        return jax.tree.unflatten(
-            self.tree,
-            [data[path] if traced else np.asarray(leaf) if is_array(leaf) else leaf for path, leaf, traced in chosen],
-        )
+        return jax.tree.unflatten(self.tree, [data[path] if traced else _copied(leaf) for path, leaf, traced in chosen])
+
+
+def _copied(leaf: Any) -> Any:
+    """A leaf that nobody else can change: an array as NumPy's; other holders of arrays (a data frame) as they are."""
+    if is_array(leaf):
+        return np.array(leaf)
+    return copy.deepcopy(leaf) if hasattr(leaf, "__array__") and not isinstance(leaf, jax.Array) else leaf
 
 
 def is_array(leaf: Any) -> bool:
@@ -79,13 +90,20 @@ def split_arguments(arguments: Any, trace: Callable[[Any], Any]) -> Arguments:
         return split
 
     arrays = tuple(is_array(leaf) for leaf in leaves)
+    split = _most_traced(attempt, arrays)
+    kept = [as_jax(leaf) if traced else _copied(leaf) for leaf, traced in zip(leaves, split.traced, strict=True)]
+    return replace(split, leaves=tuple(kept))
+
+
+def _most_traced(attempt: Callable[[tuple[bool, ...]], Arguments], arrays: tuple[bool, ...]) -> Arguments:
+    """The split with as many of the arrays traced as can be."""
     try:
         return attempt(arrays)
     except ModelError:
         raise
     except Exception:
         # An argument used by value, or a model that cannot run at all: then it fails without traced arrays, too.
-        split = attempt(tuple(False for _ in leaves))
+        split = attempt(tuple(False for _ in arrays))
     for i in np.flatnonzero(arrays):
         try:
             split = attempt((*split.traced[:i], True, *split.traced[i + 1 :]))
@@ -114,3 +132,19 @@ def _reject_unusable(path: str, leaf: Any) -> None:
             f"argument '{path}' is a NumPy array of type {leaf.dtype}, which JAX cannot compute with: "
             "convert it to numbers, for example with `.astype(float)` or `np.unique(..., return_inverse=True)`."
         )
+
+
+def watch_outside(function: Any) -> Callable[[], tuple[str, ...]]:
+    """Tells which of the NumPy arrays that a function refers to, but is not given, have been changed since now."""
+    function = inspect.unwrap(getattr(function, "func", getattr(function, "fn", function)))
+    try:
+        closed = inspect.getclosurevars(function)
+    except (TypeError, ValueError):  # no function of Python's, or one around which something has no value yet
+        return tuple
+    named = {**closed.globals, **closed.nonlocals}
+    seen = [(name, array, _digest(array)) for name, array in named.items() if isinstance(array, np.ndarray)]
+    return lambda: tuple(name for name, array, digest in seen if _digest(array) != digest)
+
+
+def _digest(array: np.ndarray) -> bytes:
+    return hashlib.blake2b(array.tobytes(), digest_size=16).digest()

@@ -24,9 +24,10 @@ from numpyro.primitives import Messenger
 from sumout.arithmetic.evaluate import evaluate
 from sumout.dependence import used_inputs
 from sumout.errors import ModelError, OptionError, SumoutError
-from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments
+from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.frontends.bijections import is_identity
 from sumout.frontends.forward import Silenced, find_forward, is_whole
+from sumout.frontends.imputed import fill_in, find_imputed, is_missing, log_placeholders, without_placeholders
 from sumout.frontends.refusals import (
     OneOfAName,
     check_data,
@@ -42,6 +43,7 @@ from sumout.supports import Count, Finite, Support
 
 # Above this many values a support is not listed: it is walked through like the counts.
 MOST_VALUES = 100_000
+ENDS = ("lower_bound", "upper_bound")  # of an interval, as NumPyro calls them
 
 
 def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
@@ -86,31 +88,33 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     def silenced(z: dict[str, Any], silent: Sequence[str]) -> Callable[..., Any]:
         return Silenced(model_of(z), silent) if silent else model_of(z)
 
-    def log_joint(x, z, data):
+    def log_joint_but(silent: Sequence[str], x, z, data):
         with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
-            return -jnp.asarray(potential_energy(silenced(z, forward), (arguments.rebuild(data),), {}, x))
+            energy = potential_energy(silenced(z, silent), (arguments.rebuild(data),), {}, sites.fill_in(x))
+            return sites.log_placeholders(z) - energy
 
     def log_joint_without_jacobian(x, z, data):
         values = arguments.rebuild(data)
         with validation_enabled():
-            latent = constrain_fn(model_of(z), (values,), {}, x)
-            return jnp.asarray(log_density(silenced(z, forward), (values,), {}, latent)[0])
+            latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
+            return sites.log_placeholders(z) + log_density(silenced(z, forward), (values,), {}, latent)[0]
 
     def constrain_named(x, z, data):
-        values = constrain_fn(model_of(z), (arguments.rebuild(data),), {}, x, return_deterministic=True)
+        given = (arguments.rebuild(data),)
+        values = constrain_fn(model_of(z), given, {}, sites.fill_in(x), return_deterministic=True)
         return {name: values[name] for name in [*sites.continuous, *sites.deterministic]}
 
     def log_terms_of(names: Iterable[str], x, z, data):
         values = arguments.rebuild(data)
         with validation_enabled():
-            latent = constrain_fn(model_of(z), (values,), {}, x)
+            latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
             trace = handlers.trace(handlers.substitute(model_of(z), data=latent)).get_trace(values)
             return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in names}
 
     def draw_forward_named(key, x, z, data):
         values = arguments.rebuild(data)
         known = {name: value for name, value in z.items() if name not in forward}
-        latent = constrain_fn(model_of(z), (values,), {}, x)
+        latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
         drawn = handlers.seed(handlers.substitute(resolved, data={**latent, **known}), as_jax_key(key))
         trace = handlers.trace(drawn).get_trace(values)
         return {name: trace[name]["value"].astype(z[name].dtype) for name in forward}
@@ -118,7 +122,8 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     def shown(silent: Sequence[str]) -> Callable[..., Any]:
         def density_and_names(x, z, data):
             values = (arguments.rebuild(data),)
-            return potential_energy(silenced(z, silent), values, {}, x), constrain_named(x, z, data)
+            energy = potential_energy(silenced(z, silent), values, {}, sites.fill_in(x))
+            return energy, sites.log_placeholders(z), constrain_named(x, z, data)
 
         return density_and_names
 
@@ -128,9 +133,10 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         x=sites.continuous,
         z=sites.discrete,
         data=arguments.data,
-        log_joint=log_joint,
+        log_joint=partial(log_joint_but, forward),
         constrain_named=constrain_named,
         log_likelihood_named=None if sites.is_scaled else partial(log_terms_of, sites.observed),
+        log_joint_without_data=None if sites.is_scaled else partial(log_joint_but, (*forward, *sites.observed)),
         log_terms_named=partial(log_terms_of, sites.laws),
         log_joint_without_jacobian=log_joint_without_jacobian,
         draw_forward_named=draw_forward_named if forward else None,
@@ -139,6 +145,7 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         laws=sites.laws,
         dims=sites.dims,
         fixed=arguments.fixed,
+        changed_outside=watch_outside(model),
         name=_name(model),
     )
 
@@ -155,6 +162,17 @@ class _Sites:
     dims: dict[str, tuple[str, ...]]
     counts: tuple[str, ...]  # discrete sites without end whose law sums to one
     is_scaled: bool  # some data count more or less than once
+    missing: dict[str, np.ndarray]  # of imputed sites, which events are; of the others of them nothing is asked
+
+    def fill_in(self, x: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        """Named unconstrained arrays as NumPyro knows them."""
+        return fill_in(x, {name: mask for name, mask in self.missing.items() if name in self.continuous})
+
+    def log_placeholders(self, z: dict[str, Any]) -> jax.Array:
+        """The law of counts that stand for data."""
+        counts = {name: site.support for name, site in self.discrete.items() if isinstance(site.support, Count)}
+        present = {name: ~mask for name, mask in self.missing.items() if name in counts}
+        return log_placeholders(z, present, {name: counts[name].lower for name in present})
 
     @staticmethod
     def probe(call: Callable[[dict], Any], arguments: Any) -> "_Sites":
@@ -168,14 +186,18 @@ class _Sites:
             continuous.update({n: _continuous_site(n, s) for n, s in seen.items() if _is_continuous_latent(s)})
             bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
             observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
-            return bounds, observed, {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
+            inside = {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
+            return bounds, observed, inside, {n: is_missing(seen[n]) for n in find_imputed(seen)}
 
         key = jax.eval_shape(lambda: jax.random.key(0))
         closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(key, arguments.data)
         is_known = [not used[0] for used in used_inputs(closed)]
         known = evaluate(closed, [key, *jax.tree.leaves(arguments.data)], is_known)
-        bounds, observed, inside = jax.tree.unflatten(jax.tree.structure(shapes), known)
-
+        bounds, observed, inside, missing = jax.tree.unflatten(jax.tree.structure(shapes), known)
+        missing = {name: mask for name, mask in missing.items() if mask is not None}
+        for name, mask in missing.items():
+            if name in continuous:
+                continuous[name] = without_placeholders(continuous[name], mask)
         discrete = {name: DiscreteSite(_support(name, seen[name], ends)) for name, ends in bounds.items()}
         discrete = {name: discrete[name] for name in seen if name in discrete}
         deterministic = tuple(name for name, site in seen.items() if site["type"] == "deterministic")
@@ -191,7 +213,7 @@ class _Sites:
         is_scaled = any(site.get("scale") is not None for site in seen.values() if _is_data(site))
         laws = {name: describe_law(site["fn"]) for name, site in seen.items() if site["type"] == "sample"}
         counts = tuple(n for n, site in discrete.items() if isinstance(site.support, Count) and is_whole(seen[n]))
-        return _Sites(continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled)
+        return _Sites(continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled, missing)
 
 
 def _name(model: Any) -> str:
@@ -240,7 +262,7 @@ class _ArrayData(Messenger):
 
 def _resolve_delta(site: dict) -> Any:
     """The value of a latent that can take only one."""
-    if site["type"] == "sample" and _is_delta(site["fn"]):
+    if site["type"] == "sample" and not site["is_observed"] and _is_delta(site["fn"]):
         return site["fn"].sample(None, site["kwargs"]["sample_shape"])
     return None
 
@@ -278,7 +300,7 @@ def _base_constraint(site: dict) -> Any:
 def _bounds(site: dict) -> dict[str, jax.Array]:
     """The ends of a discrete support as arrays, broadcast to the site."""
     constraint, shape = _base_constraint(site), jnp.shape(site["value"])
-    ends = {end: getattr(constraint, end, None) for end in ("lower_bound", "upper_bound")}
+    ends = {end: getattr(constraint, end, None) for end in ENDS}
     if constraint is constraints.boolean:
         ends = {"lower_bound": 0, "upper_bound": 1}
     return {end: jnp.broadcast_to(jnp.asarray(value), shape) for end, value in ends.items() if value is not None}
@@ -286,7 +308,7 @@ def _bounds(site: dict) -> dict[str, jax.Array]:
 
 def _support(name: str, site: dict, bounds: dict[str, np.ndarray | None]) -> Support:
     shape = jnp.shape(site["value"])
-    lower, upper = bounds.get("lower_bound"), bounds.get("upper_bound")
+    lower, upper = (_as_int64(bounds.get(end)) for end in ENDS)
     if "lower_bound" not in bounds:
         raise ModelError(
             f"discrete site '{name}' ({type(site['fn']).__name__}) has the support {site['fn'].support}, which sumout "
@@ -303,6 +325,11 @@ def _support(name: str, site: dict, bounds: dict[str, np.ndarray | None]) -> Sup
             raise ModelError(f"discrete site '{name}': the lower end of an infinite support differs between elements.")
         return Count(shape, int(lower.min()) if lower.size else 0)
     return _interval(shape, lower.astype(int), upper.astype(int))
+
+
+def _as_int64(end: np.ndarray | None) -> np.ndarray | None:
+    """Short integers could not hold the number of values between two ends."""
+    return end.astype(np.int64) if end is not None and end.dtype.kind in "biu" else end
 
 
 def _interval(shape: tuple[int, ...], lower: np.ndarray, upper: np.ndarray) -> Finite:
