@@ -629,26 +629,26 @@ def inflated_predictors(x, covariate):
 
 
 def inflated(law, y):
-    def inflated(y, covariate):
+    def inflated(y, covariate, trials):
         there, predictor = inflated_predictors(inflated_priors(), covariate)
         with numpyro.plate("rows", len(y)):
             z = numpyro.sample("z", dist.Bernoulli(there))
-            numpyro.sample("y", law(z, predictor), obs=y)
+            numpyro.sample("y", law(z, predictor, trials), obs=y)
 
-    return lambda: sumout.program(inflated, y, COVARIATE)
+    return lambda: sumout.program(inflated, y, COVARIATE, TRIALS)
 
 
 POISSONS = {
-    "product": lambda z, predictor: dist.Poisson(z * jnp.exp(predictor)),
-    "where": lambda z, predictor: dist.Poisson(jnp.where(z, jnp.exp(predictor), 0.0)),
-    "log_of_z": lambda z, predictor: dist.Poisson(jnp.exp(predictor + jnp.log(z))),
-    "power_of_zero": lambda z, predictor: dist.Poisson(jnp.exp(predictor) * jnp.power(0.0, 1.0 - z)),
-    "power": lambda z, predictor: dist.Poisson(jnp.exp(predictor) ** z - (1 - z)),
+    "product": lambda z, predictor, _: dist.Poisson(z * jnp.exp(predictor)),
+    "where": lambda z, predictor, _: dist.Poisson(jnp.where(z, jnp.exp(predictor), 0.0)),
+    "log_of_z": lambda z, predictor, _: dist.Poisson(jnp.exp(predictor + jnp.log(z))),
+    "power_of_zero": lambda z, predictor, _: dist.Poisson(jnp.exp(predictor) * jnp.power(0.0, 1.0 - z)),
+    "power": lambda z, predictor, _: dist.Poisson(jnp.exp(predictor) ** z - (1 - z)),
 }
 BINOMIALS = {
-    "product": lambda z, predictor: dist.Binomial(TRIALS, z * jax.nn.sigmoid(predictor)),
-    "trials": lambda z, predictor: dist.Binomial(TRIALS * z, jax.nn.sigmoid(predictor)),
-    "logits": lambda z, predictor: dist.Binomial(TRIALS, logits=jnp.where(z == 1, predictor, -1e3)),
+    "product": lambda z, predictor, trials: dist.Binomial(trials, z * jax.nn.sigmoid(predictor)),
+    "trials": lambda z, predictor, trials: dist.Binomial(trials * z, jax.nn.sigmoid(predictor)),
+    "logits": lambda z, predictor, trials: dist.Binomial(trials, logits=jnp.where(z == 1, predictor, -1e3)),
 }
 
 
