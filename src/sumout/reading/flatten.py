@@ -17,12 +17,13 @@ from sumout.reading.choices import Choices
 from sumout.reading.equations import bind, read_variable, trace
 from sumout.reading.loops import Loop, run_at_once
 from sumout.reading.simplify import CALLS, simplify
+from sumout.reading.singular import with_rules
 
 
 def flatten(fn: Callable[..., Any], x: Any, z: Any, data: Any) -> ClosedJaxpr:
     """The jaxpr of `fn` at arguments of these shapes, written out and without dead equations."""
     num_x, num_z = len(jax.tree.leaves(x)), len(jax.tree.leaves(z))
-    return _retrace(jax.make_jaxpr(fn)(x, z, data), num_x, num_z)
+    return with_rules(_retrace(jax.make_jaxpr(fn)(x, z, data), num_x, num_z), num_x, num_z)
 
 
 def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0) -> ClosedJaxpr:
