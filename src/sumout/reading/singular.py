@@ -40,6 +40,7 @@ SINGULAR: dict[str, tuple[int, ...]] = {
     "div": (1,),
     "regularized_incomplete_beta": (0, 1, 2),
 }
+MATRICES = frozenset(("cholesky", "eigh", "lu", "qr", "svd", "triangular_solve"))  # of the last two axes
 MASKS = frozenset(("mul", "max", "min"))  # whose derivative by one operand is zero by the value of the other
 LINEAR = frozenset("add add_any convert_element_type copy copy_p imag neg real select_n stop_gradient sub".split())
 POSITIVE = frozenset(("cosh", "exp", "exp2", "logistic"))
@@ -72,9 +73,10 @@ def _in_batches(primitive: Primitive, operands: Sequence[Any], axes: Sequence[in
     """An element-wise primitive for a batch: the batch comes first, and all operands have the same shape."""
     size = next(a.shape[axis] for a, axis in zip(operands, axes, strict=True) if axis is not None)
     whole = [batching.bdim_at_front(a, axis, size) for a, axis in zip(operands, axes, strict=True)]
-    shape = max((a.shape for a in whole), key=len)
-    whole = [jnp.broadcast_to(a.reshape(a.shape + (1,) * (len(shape) - a.ndim)), shape) for a in whole]
-    return primitive.bind(*whole, **params), 0
+    most = max(a.ndim for a in whole)
+    whole = [a.reshape(a.shape + (1,) * (most - a.ndim)) for a in whole]  # of operands that were numbers
+    shape = jnp.broadcast_shapes(*(a.shape for a in whole))
+    return primitive.bind(*(jnp.broadcast_to(a, shape) for a in whole), **params), 0
 
 
 def _product(derivative: Any, cotangent: Any, *, both: bool) -> Any:
@@ -263,7 +265,7 @@ def _singular_places(eqn: Any, operands: list[Kind]) -> list[int]:
     places = SINGULAR.get(name, ())
     if name == "integer_pow" and eqn.params["y"] < 0:
         places = (0,)
-    if name == "custom_jvp_call" and is_elementwise(eqn):
+    if name in MATRICES or (name == "custom_jvp_call" and is_elementwise(eqn)):
         places = range(len(operands))
     return [i for i in places if operands[i].may_be_singular]
 
@@ -273,6 +275,8 @@ def _with_rule(eqn: Any, operands: list[Kind], is_steep: bool) -> Any:
     name = eqn.primitive.name
     if _has_body(eqn):
         return eqn.replace(params={key: _within(value) for key, value in eqn.params.items()})
+    if name in MATRICES:
+        return _matrices_with_rule(eqn) if _singular_places(eqn, operands) else eqn
     if not is_elementwise(eqn) or name in LINEAR:
         return eqn
     may_be_infinite = any(operand.may_be_infinite for operand in operands)
@@ -334,7 +338,31 @@ def _custom_with_rule(eqn: Any) -> Any:
             total += multiply(jnp.where(jnp.isfinite(slopes[0]), *slopes), tangent)
         return out, total
 
-    (traced,) = jax.make_jaxpr(function)(
-        *(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars)
-    ).jaxpr.eqns
-    return traced.replace(invars=eqn.invars, outvars=eqn.outvars)
+    return _traced(function, eqn)
+
+
+def _matrices_with_rule(eqn: Any) -> Any:
+    """A decomposition or solution of matrices: one whose cotangents are all zero hands back zeros."""
+    num_batch = len(eqn.invars[0].aval.shape) - 2
+
+    @jax.custom_vjp
+    def function(*operands: Any) -> Any:
+        return bind(eqn, operands)
+
+    def backward(pull_back: Any, cotangents: Any) -> Any:
+        # Of matrices or, as with eigenvalues, of one vector for each; integers have none.
+        counts = [
+            (c != 0).any(axis=tuple(range(num_batch, c.ndim))) for c in cotangents if c.dtype != jax.dtypes.float0
+        ]
+        matters = reduce(jnp.logical_or, counts)[..., None, None]
+        return tuple(jnp.where(matters, c, 0.0) for c in pull_back(cotangents))
+
+    function.defvjp(lambda *operands: jax.vjp(lambda *a: bind(eqn, a), *operands), backward)
+    return _traced(function, eqn)
+
+
+def _traced(function: Any, eqn: Any) -> Any:
+    """An equation that calls a function in the place of another."""
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    (call,) = jax.make_jaxpr(function)(*shapes).jaxpr.eqns
+    return call.replace(invars=eqn.invars, outvars=eqn.outvars)
