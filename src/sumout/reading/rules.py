@@ -276,9 +276,8 @@ RULES: dict[str, Rule] = {
 
 
 def apply_rule(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
-    """The results of one equation with an operand that depends on z."""
-    rule = RULES.get(eqn.primitive.name, opaque)
-    found = rule(scopes, eqn, operands)
+    """The results of one equation that has a rule, with an operand that depends on z."""
+    found = RULES[eqn.primitive.name](scopes, eqn, operands)
     results = [dependent(out.aval.shape, ids) for out, ids in zip(eqn.outvars, found, strict=True)]
     if eqn.primitive.name == "concatenate" and eqn.params["dimension"] == len(results[0].shape) - 1:
         # An index array put together from columns: `table[arange(n), z]` knows its first column.
