@@ -237,7 +237,7 @@ def chosen(c):
 
 @kind
 def selected(c):
-    (many, n), w = c.vector(), c.reals(2)
+    (many, _), w = c.vector(), c.reals(2)
     return lambda e: jnp.select([many(e) < 0.5, many(e) < 1.5], [w(e)[0] * many(e), w(e)[1]], 0.4).sum()
 
 
@@ -595,7 +595,7 @@ def norm(c):
 
 @kind
 def convolution(c):
-    many, n = c.vector(3)
+    many, _ = c.vector(3)
     w = c.reals(2)
     return lambda e: jnp.sin(jnp.convolve(many(e), w(e))).sum()
 
@@ -698,7 +698,7 @@ def hidden_markov_backwards(c):
 
 @kind
 def recurrence(c):
-    (many, n), w = c.vector(), c.real()
+    (many, _), w = c.vector(), c.real()
 
     def term(e):
         last, path = lax.scan(lambda a, s: (jnp.tanh(a + w(e) * s), a * s), 0.2, many(e))
@@ -720,7 +720,7 @@ def sum_in_a_loop(c):
 
 @kind
 def loop_in_a_loop(c):
-    (many, n), w = c.vector(), c.reals(2)
+    (many, _), w = c.vector(), c.reals(2)
 
     def term(e):
         def inner(s):
@@ -763,7 +763,7 @@ def branch_by_z_in_a_loop(c):
 
 @kind
 def second_order_chain(c):
-    (i, n), w = c.indices(2, 3), c.real()
+    (i, _), w = c.indices(2, 3), c.real()
     table = c.array(2, 2, 2)
 
     def term(e):
@@ -793,7 +793,7 @@ def counting_loop(c):
 
 @kind
 def mapped(c):
-    (many, n), w = c.vector(), c.real()
+    (many, _), w = c.vector(), c.real()
     return lambda e: lax.map(lambda s: jnp.sin(s * w(e)) + s, many(e)).sum()
 
 
@@ -832,7 +832,9 @@ def mixed(a, b):
     return jnp.sin(a * b)
 
 
-mixed.defvjp(lambda a, b: (mixed(a, b), (a, b)), lambda r, g: (g * jnp.cos(r[0] * r[1]) * r[1], g * jnp.cos(r[0] * r[1]) * r[0]))
+mixed.defvjp(
+    lambda a, b: (mixed(a, b), (a, b)), lambda r, g: (g * jnp.cos(r[0] * r[1]) * r[1], g * jnp.cos(r[0] * r[1]) * r[0])
+)
 
 
 @kind
@@ -888,13 +890,13 @@ def mapped_over(c):
 
 @kind
 def branch_mapped_over(c):
-    (many, n), w = c.vector(), c.real()
+    (many, _), w = c.vector(), c.real()
     return lambda e: jax.vmap(lambda s: lax.cond(s > 0.4, lambda: w(e) * s, lambda: jnp.sin(w(e))))(many(e)).sum()
 
 
 @kind
 def pairs_mapped_over(c):
-    (many, n), w = c.vector(), c.real()
+    (many, _), w = c.vector(), c.real()
     each = jax.vmap(jax.vmap(lambda a, b, w: jnp.cos(a * w - b), (None, 0, None)), (0, None, None))
     return lambda e: 0.3 * each(many(e), many(e), w(e)).sum()
 
@@ -1011,13 +1013,13 @@ def differ(c):
 
 @impossible
 def ascend(c):
-    many, n = c.vector()
+    many, _ = c.vector()
     return lambda e: jnp.where(jnp.all(many(e)[1:] >= many(e)[:-1]), 0.0, -INF)
 
 
 @impossible
 def total_is(c):
-    truths, n = c.truths()
+    truths, _ = c.truths()
     return lambda e: jnp.where(truths(e).sum() == 1, 0.2 * e.x["a"], -INF)
 
 
@@ -1045,7 +1047,7 @@ def log_of_product(c):
 @impossible
 def log_of_rest(c):
     truth, p = c.truth(), c.probability()
-    return c.one_of(lambda e: jnp.log1p(-(truth(e) * 1.0)) + p(e), lambda e: jnp.log1p(-truth(e) * p(e)))
+    return c.one_of(lambda e: jnp.log1p(-(truth(e) * 1.0)) + p(e), lambda e: jnp.log1p(-(truth(e) * p(e))))
 
 
 @impossible
@@ -1115,7 +1117,7 @@ def not_taken_root(c):
 
 @impossible
 def log_of_choice(c):
-    truths, n = c.truths()
+    truths, _ = c.truths()
     p = c.probability()
     return lambda e: jnp.log(jnp.where(truths(e), p(e), 0.0)).sum() * 0.5
 
@@ -1123,7 +1125,7 @@ def log_of_choice(c):
 @impossible
 def log_of_choice_with_data(c):
     (truths, n), s = c.truths(), c.positive()
-    y = c.known(c.whole(3, n))
+    y = c.known(c.whole(3, n) * 1.0)
 
     def term(e):
         rate = jnp.where(truths(e), s(e), 0.0)
@@ -1141,7 +1143,7 @@ def clamped(c):
 
 @impossible
 def survival(c):
-    truths, n = c.truths()
+    truths, _ = c.truths()
     phi, p = c.probability(), c.probability()
 
     def term(e):
@@ -1233,9 +1235,9 @@ def triangle(c):
 
 @kind
 def every_second(c):
-    many, n = c.vector(3)
+    many, _ = c.vector(3)
     w = c.reals(2)
-    return lambda e: jnp.cos(many(e)[: 3 : 2] * w(e)).sum() + jnp.trace(jnp.diag(many(e))) * w(e)[0]
+    return lambda e: jnp.cos(many(e)[:3:2] * w(e)).sum() + jnp.trace(jnp.diag(many(e))) * w(e)[0]
 
 
 # Reductions.
@@ -1243,7 +1245,7 @@ def every_second(c):
 
 @kind
 def reduced(c):
-    (many, n), w = c.vector(), c.real()
+    (many, _), w = c.vector(), c.real()
     reduce = c.one_of(jnp.sum, jnp.max, jnp.min, jnp.mean, jnp.var, jnp.ptp)
     c.notes.append(reduce.__name__)
     return lambda e: w(e) * jnp.tanh(reduce(many(e)))
@@ -1251,13 +1253,13 @@ def reduced(c):
 
 @kind
 def product_of_all(c):
-    (many, n), w = c.vector(), c.real()
+    (many, _), w = c.vector(), c.real()
     return lambda e: w(e) * jnp.prod(0.5 * many(e) + 0.7)
 
 
 @kind
 def any_or_all(c):
-    (truths, n), w = c.truths(), c.real()
+    (truths, _), w = c.truths(), c.real()
     reduce = c.one_of(jnp.any, jnp.all)
     return lambda e: w(e) * reduce(truths(e))
 
@@ -1285,13 +1287,13 @@ def log_sum_with_signs(c):
 
 @kind
 def parity(c):
-    (i, n), w = c.indices(2), c.real()
+    (i, _), w = c.indices(2), c.real()
     return lambda e: w(e) * lax.reduce(i(e), np.array(0, i(e).dtype), lax.bitwise_xor, (0,))
 
 
 @kind
 def windows(c):
-    many, n = c.vector(3)
+    many, _ = c.vector(3)
     w = c.real()
     return lambda e: w(e) * lax.reduce_window(many(e), -INF, lax.max, (2,), (1,), "VALID").sum()
 
@@ -1314,20 +1316,20 @@ def categorical(c):
 
 @kind
 def categorical_of_rows(c):
-    (i, n), w, table = c.indices(3), c.real(), c.array(3, 3)
+    (i, _n), w, table = c.indices(3), c.real(), c.array(3, 3)
     return lambda e: dist.Categorical(jax.nn.softmax(table(e) * w(e), -1)[i(e)[:-1]]).log_prob(i(e)[1:]).sum()
 
 
 @kind
 def bernoulli_of_logits(c):
-    (truths, n), w = c.truths(), c.real()
+    (truths, _), w = c.truths(), c.real()
     return lambda e: dist.Bernoulli(logits=w(e)).log_prob(truths(e) * 1.0).sum()
 
 
 @kind
 def binomial_of_n(c):
     i, p = c.index(4), c.probability()
-    return lambda e: dist.Binomial(i(e) + 2, p(e)).log_prob(2)
+    return lambda e: dist.Binomial(i(e) + 2, p(e)).log_prob(jnp.asarray(2))
 
 
 @impossible
@@ -1382,7 +1384,7 @@ def multinomial(c):
 @kind
 def negative_binomial(c):
     one, s = c.amount(), c.positive()
-    return lambda e: dist.NegativeBinomial2(0.5 + one(e), s(e)).log_prob(2)
+    return lambda e: dist.NegativeBinomial2(0.5 + one(e), s(e)).log_prob(jnp.asarray(2))
 
 
 @kind
@@ -1417,7 +1419,7 @@ def mixture(c):
 
 @kind
 def ising(c):
-    (many, n), w = c.vector(), c.real()
+    (many, _), w = c.vector(), c.real()
     return lambda e: w(e) * (many(e)[1:] * many(e)[:-1]).sum()
 
 
