@@ -115,7 +115,7 @@ class Plan:
     def log_density(self) -> Callable[[Any, Nuisance, Data], Any]:
         """Log p(x, z, y) with the summed sites summed out."""
         # Jitted, so that it is traced once however often other compiled code calls it.
-        return self.structure.program.log_density if self.summation is None else jax.jit(self.summation.log_density)
+        return jax.jit(self.structure.log_density if self.summation is None else self.summation.log_density)
 
 
 def plan_for(program: Program, wishes: Mapping[str, str] | None = None) -> Plan:

@@ -51,6 +51,7 @@ STEPS = {
     "loops": "sumout.reading.flatten.run_at_once",
     "steps": "sumout.reading.steps._map",
     "flatten": "sumout.reading.flatten._run",
+    "singular points": "sumout.reading.flatten.with_rules",
     "factors": "sumout.reading.structure.factorise",
     "roles": "sumout.reading.structure.assign_roles",
     "quadratic": "sumout.reading.quadratic._find_quadratic",

@@ -27,6 +27,7 @@ from sumout.reading.interpret import Env
 from sumout.reading.pull import pull_back
 from sumout.reading.roles import Roles, evaluate_versions
 from sumout.reading.rules import run_gather
+from sumout.reading.singular import multiply
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,7 @@ class Factorisation:
 def _weighed(coefficient: Spread, leaf: Spread) -> Spread:
     """Coefficient times leaf. A leaf may be −∞ where its coefficient is zero (a masked element): it must not count."""
     weight, value = coefficient.content, leaf.content.astype(coefficient.content.dtype)
-    return Spread(jnp.where(weight == 0, 0.0, weight * value), leaf.shape)
+    return Spread(multiply(value, weight), leaf.shape)
 
 
 def _weigh(eqn: Any, operands: list[Any], first: bool) -> Any:
@@ -117,19 +118,8 @@ def _weigh(eqn: Any, operands: list[Any], first: bool) -> Any:
     shape = eqn.outvars[0].aval.shape
     a, b = (jnp.broadcast_to(operand, shape) for operand in operands)
     value, weight = (a, b) if first else (b, a)
-    return _scaled(value, 1 / weight if eqn.primitive.name == "div" else weight)
-
-
-@jax.custom_vjp
-def _scaled(value: Any, weight: Any) -> Any:
-    """Value times weight. Where the product does not count (a masked element), an infinite weight does no harm."""
-    return value * weight
-
-
-_scaled.defvjp(
-    lambda value, weight: (value * weight, weight),
-    lambda weight, out: (jnp.where(out == 0, 0.0, out * weight), jnp.zeros_like(weight)),
-)
+    # Where the product does not count (a masked element), an infinite weight does no harm.
+    return multiply(1 / weight if eqn.primitive.name == "div" else weight, value)
 
 
 # Which operands of a linear primitive are weighed; the others are conditions and indices. Without an entry: all.

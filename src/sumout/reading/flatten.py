@@ -18,6 +18,7 @@ from sumout.reading.choices import Choices
 from sumout.reading.equations import bind, read_variable, trace
 from sumout.reading.loops import Loop, run_at_once
 from sumout.reading.simplify import CALLS, simplify
+from sumout.reading.singular import with_rules
 
 MOST_TIMES = 8  # loops within loops are opened so deep
 
@@ -26,11 +27,12 @@ def flatten(fn: Callable[..., Any], x: Any, z: Any, data: Any) -> ClosedJaxpr:
     """The jaxpr of `fn` at arguments of these shapes, written out and without dead equations."""
     num_x, num_z = len(jax.tree.leaves(x)), len(jax.tree.leaves(z))
     closed = jax.make_jaxpr(fn)(x, z, data)
-    try:
-        return _retrace(closed, num_x, num_z)
-    except Exception as error:
-        note_unforeseen("writing the program out", error)
-        return closed
+    for what, step in (("writing the program out", _retrace), ("rules at singular points", with_rules)):
+        try:
+            closed = step(closed, num_x, num_z)
+        except Exception as error:
+            note_unforeseen(what, error)
+    return closed
 
 
 def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1) -> ClosedJaxpr:

@@ -1,16 +1,19 @@
 """The weights of the leaves of a sum, pulled back from its output, each kept as small as its content.
 
 Differentiation would find the same weights, but lay each out in full. Here a weight that is the same for all elements
-of a leaf, as that of a plain sum is, remains one number. Only what log densities are commonly made of is handled.
+of a leaf, as that of a plain sum is, remains one number, and one that is known stays known (NumPy's, not JAX's). Only
+what log densities are commonly made of is handled.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Literal, Var
 
-from sumout.reading.evaluate import Spread, literal
+from sumout.reading.evaluate import Spread
+from sumout.reading.singular import multiply
 
 SAME = ("copy", "copy_p")
 
@@ -26,7 +29,7 @@ def pull_back(
         output: the last variable.
         is_reached: whether a variable is on the way.
     """
-    weights: dict[Any, Spread] = {output: Spread(jnp.ones((), output.aval.dtype), ())}
+    weights: dict[Any, Spread] = {output: Spread(np.ones((), output.aval.dtype), ())}
     for eqn in reversed(linear):
         if len(eqn.outvars) != 1:
             return None
@@ -64,12 +67,13 @@ def _pull(eqn: Any, weight: Spread, env: dict[Var, Spread], reached: list[bool])
         return [weight]
     if name in ("mul", "div"):
         other = eqn.invars[1 if reached[0] else 0]
-        factor = (literal(other) if isinstance(other, Literal) else env[other]).content.astype(content.dtype)
+        factor: Any = np.asarray(other.val) if isinstance(other, Literal) else env[other].content
+        factor = factor.astype(content.dtype)
         # Where the product does not count (a masked element), an infinite factor does no harm.
-        product = content / factor if name == "div" else content * factor
-        return [Spread(jnp.where(content == 0, 0.0, product), weight.shape)] * 2
+        return [Spread(multiply(1 / factor if name == "div" else factor, content), weight.shape)] * 2
     if name == "reduce_sum":
-        return [Spread(jnp.expand_dims(content, params["axes"]), shapes[0])]
+        numpy = np if isinstance(content, np.ndarray) else jnp
+        return [Spread(numpy.expand_dims(content, params["axes"]), shapes[0])]
     if name in ("reshape", "squeeze", "expand_dims", "broadcast_in_dim") and content.size == 1:
         stretched = [n for n in weight.shape if n != 1] != [n for n in shapes[0] if n != 1]
         return None if stretched else [Spread(content.reshape((1,) * len(shapes[0])), shapes[0])]
