@@ -110,6 +110,15 @@ IDIOMS = {
     "loop": (lambda z: lax.fori_loop(0, 4, lambda t, a: a.at[t].set(z[t] + t), jnp.zeros(4, int)), 0),
     "median": (lambda z: jnp.median(z), 6),
     "quantile": (lambda z: jnp.quantile(z * 1.0, 0.3), 6),
+    "linear system": (lambda z: jnp.linalg.solve(jnp.eye(2) + 0.3, z.reshape(2, 2) * 1.0), 2),
+    "inverses": (lambda z: jnp.linalg.inv(jnp.eye(2) * (2.0 + z[:, None, None])), 0),
+    "sliding maximum": (lambda z: lax.reduce_window(z * 1.0, -jnp.inf, lax.max, (2,), (1,), "VALID"), 3),
+    "sliding sums": (
+        lambda z: lax.reduce_window(z.reshape(2, 2) * 1.0, 0.0, lax.add, (2, 1), (1, 2), [(1, 0), (0, 1)], (1, 2)),
+        2,
+    ),
+    "transform": (lambda z: jnp.abs(jnp.fft.rfft(z.reshape(2, 2) * 1.0) + 0.5), 2),
+    "convolution": (lambda z: jnp.convolve(z * 1.0, jnp.array([1.0, 0.5])), 6),
     "one of a table": (lambda z: (z * jnp.ones((4, 1)))[1, 2], 0),
 }
 

@@ -83,6 +83,14 @@ class Reader:
         body = next(eqn.params[p] for p in ("jaxpr", "call_jaxpr", "fun_jaxpr") if p in eqn.params)
         return self.call(body, operands)
 
+    def _solve(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
+        """A linear system: as it is solved."""
+        lengths, first = eqn.params["const_lengths"], 0
+        for name in ("matvec", "vecmat"):
+            first += getattr(lengths, name)
+        sides = operands[sum(lengths) :]
+        return self.call(eqn.params["jaxprs"].solve, [*operands[first : first + lengths.solve], *sides])
+
     def _scan(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
         params = eqn.params
         first_x = params["num_consts"] + params["num_carry"]
@@ -133,6 +141,7 @@ CONTROL: dict[str, Callable[[Reader, Any, list[Abstract]], list[Abstract]]] = {
         "jit pjit closed_call core_call custom_jvp_call custom_vjp_call checkpoint remat2".split(),
         Reader._enter,
     ),
+    "custom_linear_solve": Reader._solve,
     "scan": Reader._scan,
     "while": Reader._while,
     "cond": Reader._cond,
