@@ -79,8 +79,9 @@ class Program:
         constrain_named: `(x as named unconstrained arrays, z, data) -> named values` for the user.
         log_likelihood_named: `(x as named unconstrained arrays, z, data) -> log density of every datum`, by name; None
             where the model does not say which of its terms are data.
-        log_terms_named: likewise for every term of the density that has a name, latent sites and factors included; None
-            where terms have no names.
+        log_joint_without_data: like `log_joint`, but without the terms of `log_likelihood_named`; None likewise.
+        log_terms_named: like `log_likelihood_named` for every term of the density that has a name, latent sites and
+            factors included; None where terms have no names.
         log_joint_without_jacobian: like `log_joint`, but the density of x in the user's own coordinates; None where it
             is not known.
         draw_forward_named: `(key, x as named unconstrained arrays, z, data) -> named values` of the sites in `forward`;
@@ -101,6 +102,7 @@ class Program:
     log_joint: Callable[[dict[str, Array], Nuisance, Data], Array]
     constrain_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]]
     log_likelihood_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]] | None = None
+    log_joint_without_data: Callable[[dict[str, Array], Nuisance, Data], Array] | None = None
     log_terms_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]] | None = None
     log_joint_without_jacobian: Callable[[dict[str, Array], Nuisance, Data], Array] | None = None
     draw_forward_named: Callable[[Array, dict[str, Array], Nuisance, Data], Nuisance] | None = None

@@ -86,9 +86,9 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     def silenced(z: dict[str, Any], silent: Sequence[str]) -> Callable[..., Any]:
         return Silenced(model_of(z), silent) if silent else model_of(z)
 
-    def log_joint(x, z, data):
+    def log_joint_but(silent: Sequence[str], x, z, data):
         with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
-            return -jnp.asarray(potential_energy(silenced(z, forward), (arguments.rebuild(data),), {}, x))
+            return -jnp.asarray(potential_energy(silenced(z, silent), (arguments.rebuild(data),), {}, x))
 
     def log_joint_without_jacobian(x, z, data):
         values = arguments.rebuild(data)
@@ -128,9 +128,10 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         x=sites.continuous,
         z=sites.discrete,
         data=arguments.data,
-        log_joint=log_joint,
+        log_joint=partial(log_joint_but, forward),
         constrain_named=constrain_named,
         log_likelihood_named=None if sites.is_scaled else partial(log_terms_of, sites.observed),
+        log_joint_without_data=None if sites.is_scaled else partial(log_joint_but, (*forward, *sites.observed)),
         log_terms_named=partial(log_terms_of, sites.laws),
         log_joint_without_jacobian=log_joint_without_jacobian,
         draw_forward_named=draw_forward_named if forward else None,

@@ -16,7 +16,7 @@ for all levels at once is done outside of it: an operation in a loop costs more 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -118,6 +118,53 @@ class Buckets:
         each = [jnp.moveaxis(joint, 2 + i, 2) for i in range(self.size)]
         each = [log_sum_last(one.reshape(*self.sites.shape[:2], self.num_values, -1)) for one in each]
         return jnp.stack(each, axis=2)
+
+    def log_beliefs(
+        self, tables: Tables, terms: Float[Array, "L C m K"], zeros: Float[Array, "L C m K"]
+    ) -> Float[Array, "L C m K"]:
+        """Log weights of the values of every site, up to a constant, with further terms of one site each.
+
+        What a site's own zeros (terms of −∞) rule out is not lost: they count at the other sites only. To that end a
+        value with one zero gets a very small weight instead, by which its belief is divided in the end. No
+        belief in which two zeros meet is asked for.
+
+        Args:
+            tables: of all cells.
+            terms: for each value of each site the sum of its further terms, leaving out those that are −∞.
+            zeros: how many were left out.
+        """
+        single = self._single(Tables(tables.single + self._add_sites(terms), tables.joint))
+        small = self._log_small(Tables(single, tables.joint))[:, :, None, None]
+        weights = jnp.where(zeros == 0, 0.0, jnp.where(zeros == 1, small, -jnp.inf))
+        beliefs = self.log_marginals(Tables(single + self._add_sites(weights), tables.joint))
+        return jnp.where(zeros == 1, beliefs - small, beliefs)
+
+    def _add_sites(self, terms: Float[Array, "L C m K"]) -> Float[Array, "L C own"]:
+        """Terms of the sites of each cell, added up for its joint values."""
+        sizes = [[self.num_values if axis == i else 1 for axis in range(self.size)] for i in range(self.size)]
+        each = [terms[:, :, i].reshape(*terms.shape[:2], *size) for i, size in enumerate(sizes)]
+        return reduce(jnp.add, each).reshape(*terms.shape[:2], -1)
+
+    def _log_small(self, tables: Tables) -> Float[Array, "L C"]:
+        """The logarithm of a weight that no other weights of the same tree make up for, if floats can tell."""
+        levels, columns, own, _ = self.shape
+        parts = [tables.single, *(part.table.reshape(*part.table.shape[:2], -1) for part in tables.joint)]
+        spans = [jnp.broadcast_to(_span(part), (levels, columns)) for part in parts]
+        each = jnp.where(self.is_idle, 0.0, reduce(jnp.add, spans) + np.log(own))
+        total = jax.ops.segment_sum(each.ravel(), self._trees.ravel(), num_segments=columns)[self._trees]
+        epsilon = jnp.finfo(each.dtype).eps
+        return jnp.maximum(-total + jnp.log(epsilon), -1 / np.sqrt(epsilon))  # half of the digits are for the rest
+
+    @property
+    def _trees(self) -> np.ndarray:
+        """The tree of each cell, `(levels, columns)`, known by the column of its root."""
+        levels, columns = self.sites.shape[:2]
+        labels = [np.arange(columns)]
+        for level in reversed(range(levels - 1)):
+            is_straight = level < self.num_straight
+            above = np.arange(columns) if is_straight else self.parents[level - self.num_straight]
+            labels.insert(0, labels[0][np.minimum(above, columns - 1)])
+        return np.stack(labels)
 
     @property
     def _powers(self) -> np.ndarray:
@@ -265,6 +312,14 @@ class Buckets:
                 carry, kept = lax.scan(step, carry, some, reverse=True, unroll=_unroll(high - low))
                 parts.insert(0, kept)
         return jnp.concatenate(parts)
+
+
+def _span(table: Float[Array, "*n K"]) -> Float[Array, "*n"]:
+    """How far the finite entries of the last axis lie apart."""
+    is_finite = jnp.isfinite(table)
+    low = jnp.where(is_finite, table, jnp.inf).min(axis=-1)
+    high = jnp.where(is_finite, table, -jnp.inf).max(axis=-1)
+    return jnp.maximum(high - low, 0.0)
 
 
 def _filling(joint: Float[Array, "depth C K J"], single: Float[Array, "L C K"]) -> tuple[Callable[..., Array], Any]:

@@ -114,6 +114,30 @@ class Summation:
             found = _fill(found, trees.block.members, by_cell[trees.cells])
         return found
 
+    def log_beliefs(
+        self, x: Array, z: Nuisance, data: Data, terms: Float[Array, "K sites"], zeros: Float[Array, "K sites"]
+    ) -> Float[Array, "K sites"]:
+        """Log weights of the values of every site, up to a constant for each, where sites have further terms.
+
+        Args:
+            x: continuous variables.
+            z: those of the other sites count.
+            data: the data.
+            terms: for each value of each site the sum of its further terms, leaving out those that are −∞.
+            zeros: how many were left out. At other sites than the one in question they count.
+        """
+        found = jnp.full(terms.shape, -jnp.inf)
+        for block in self.blocks:
+            weights = block.log_weights(x, z, data)
+            members = as_index(block.block.members)
+            found = found.at[: len(weights), members].set(weights + terms[: len(weights), members])
+        for trees, table in self._tables(x, z, data):
+            buckets, members = trees.buckets, as_index(trees.block.members)
+            beliefs = buckets.log_beliefs(table, *(_by_cell(buckets, array) for array in (terms, zeros)))
+            beliefs = beliefs.reshape(-1, buckets.num_values)[trees.cells]
+            found = found.at[: buckets.num_values, members].set(beliefs.T)
+        return found
+
     def _tables(self, x: Array, z: Nuisance, data: Data) -> list[tuple[Trees, Tables]]:
         groups = [trees.buckets for trees in self.trees]
         return list(zip(self.trees, fill_tables(self.rounds, groups, x, z, data), strict=True))
@@ -122,6 +146,18 @@ class Summation:
 def _fill(found: Array, sites: np.ndarray, rows: Array) -> Array:
     missing = found.shape[1] - rows.shape[1]
     return found.at[sites].set(jnp.pad(rows, ((0, 0), (0, missing)), constant_values=-jnp.inf))
+
+
+def as_index(sites: np.ndarray) -> np.ndarray | slice:
+    """Sites as a slice where they stand in a row, which is not looked up one by one."""
+    in_a_row = len(sites) > 0 and np.array_equal(sites, np.arange(sites[0], sites[0] + len(sites)))
+    return slice(int(sites[0]), int(sites[0]) + len(sites)) if in_a_row else sites
+
+
+def _by_cell(buckets: Buckets, by_site: Float[Array, "K sites"]) -> Float[Array, "L C m K"]:
+    """What belongs to the sites, as the buckets have them; 0 where there is none."""
+    is_site = (buckets.sites >= 0)[..., None]
+    return jnp.where(is_site, by_site[: buckets.num_values].T[np.maximum(buckets.sites, 0)], 0.0)
 
 
 def build_summation(structure: Structure, components: Sequence[Component]) -> Summation:
