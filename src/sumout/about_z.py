@@ -149,6 +149,7 @@ def frequencies(support: Finite, drawn: Array | np.ndarray) -> np.ndarray:
     """How often each value was drawn, for each element."""
     values, allowed = support.rows()
     columns = np.asarray(drawn).reshape(len(drawn), -1).T
+    values = values.astype(columns.dtype)  # in single precision .1 was drawn as another number
     counts = np.zeros(values.shape)
     for i, (row, column) in enumerate(zip(values, columns, strict=True)):
         found, times = np.unique(column, return_counts=True)

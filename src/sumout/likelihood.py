@@ -6,10 +6,10 @@ when all data count but those of s,
 
     log p(y_i | x, y_{−i}) = log Σ_k w(k) Π_j p(y_j | z_s = k, x) − log Σ_k w(k) Π_{j ≠ i} p(y_j | z_s = k, x),
 
-j running through the data of s: for all data together one pass over the exact marginals of the sites is enough (Bürkner,
-Gabry and Vehtari 2021). Nothing is divided by p(y_i | z_s = k, x), which is zero where the datum rules out a value of
-its site: the sums are over the density without data, to which the terms of the data are added, and terms of −∞ are
-counted instead. Value k counts in the second sum if no datum but i itself rules it out.
+j running through the data of s: for all data together one pass over the exact marginals of the sites is enough
+(Bürkner, Gabry and Vehtari 2021). Nothing is divided by p(y_i | z_s = k, x), which is zero where the datum rules out a
+value of its site: the sums are over the density without data, to which the terms of the data are added, and terms of −∞
+are counted instead. Value k counts in the second sum if no datum but i itself rules it out.
 
 Where the density of the datum changes at one value of the site only, as with a switch point, the second sum has two
 terms: the weights of all values before that one over the density there, and likewise after.

@@ -123,3 +123,52 @@ def test_the_work_of_metropolis_does_not_grow_with_the_number_of_values():
         return cost["flops"] + cost["bytes accessed"]
 
     assert work(5000) < 1.1 * work(10)
+
+
+SHORT = {
+    "uint8": np.arange(200, dtype=np.uint8),
+    "int8": np.arange(-100, 100, dtype=np.int8),
+    "uint16": np.arange(300, dtype=np.uint16),
+    "uint8 in steps": np.arange(0, 250, 5, dtype=np.uint8),
+    "bool": np.array([False, True]),
+    "half": np.linspace(0, 1, 9).astype(np.float16),
+    "uint32": np.arange(2**32 - 20, 2**32).astype(np.uint32),
+    "far out": 2**40 + np.arange(20),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_proposals_on_short_integers_are_those_of_long_ones(name):
+    """The steps drawn from one key are the same around the circle, whatever type the values have."""
+    values = SHORT[name]
+    count = len(values)
+    current = jnp.repeat(jnp.asarray(values), 50)
+    key, size = jax.random.key_data(jax.random.key(0)), np.array([count])
+    plain = AroundTheCircle.over(np.arange(count)[:, None], size)
+    expected = values[np.asarray(plain(key, jnp.repeat(jnp.arange(count), 50), None))]
+    proposed = AroundTheCircle.over(values[:, None], size)(key, current, None)
+    assert proposed.dtype == values.dtype
+    np.testing.assert_array_equal(proposed, expected)
+    near = np.abs(np.searchsorted(values, proposed) - np.repeat(np.arange(count), 50))
+    assert np.isin([1, count - 1], near).all()
+
+
+@pytest.mark.parametrize("name", ["uint8", "int8", "uint16"])
+def test_metropolis_on_short_integers(name):
+    """The mean of a geometric distribution; its error is some .2 after 20,000 steps."""
+    values = SHORT[name]
+    first = float(values[0])
+
+    def geometric(x, z, data):
+        return -0.5 * x["a"] ** 2 + jnp.log(0.87) * (z["z"].astype(float) - first)
+
+    program = sumout.density(geometric, x={"a": REAL}, z={"z": sumout.finite(values)})
+    plan = make_plan(sumout.read(program), {"z": "metropolis"})
+
+    @jax.jit
+    def run(keys, z):
+        return jax.lax.scan(lambda z, key: (plan.sweep(key, jnp.zeros(1), z, {}),) * 2, z, keys)[1]["z"]
+
+    keys = jax.vmap(jax.random.key_data)(jax.random.split(jax.random.key(1), 20_000))
+    drawn = np.asarray(run(keys, {"z": jnp.asarray(values[3])})).astype(float) - first
+    assert abs(drawn.mean() - 0.87 / 0.13) < 1.5

@@ -6,6 +6,7 @@ import pytest
 from jax.scipy.special import logsumexp
 
 import sumout
+from sumout.about_z import frequencies
 from sumout.errors import OptionError
 from sumout.likelihood import build_likelihood
 from sumout.plan import make_plan
@@ -67,6 +68,12 @@ def test_marginals_are_averages_of_exact_conditionals():
     candidates = np.unique(density.argmax(axis=1))  # the most probable given each draw
     assert exact[chosen] == pytest.approx(exact[candidates].max())
     assert len(flat) == len(exact)
+
+
+def test_frequencies_of_values_drawn_in_single_precision():
+    support = sumout.finite([0.1, 0.2, 0.7])
+    drawn = np.array([0.2, 0.7, 0.7, 0.1], np.float32)
+    np.testing.assert_allclose(frequencies(support, drawn), [[0.25, 0.25, 0.5]])
 
 
 def test_marginals_of_sites_that_are_drawn():

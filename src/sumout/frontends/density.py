@@ -132,12 +132,26 @@ def _continuous_site(name: str, spec: Any) -> tuple[Any, ContinuousSite]:
 def _support(name: str, support: Any, data: Any) -> Support:
     if isinstance(support, ImplicitSpec):
         return support.resolve(data)
+    if isinstance(support, Finite):
+        _check_precision(name, support)
     if isinstance(support, Finite | Count | Implicit):
         return support
     raise ModelError(
         f"z['{name}'] = {support!r} is not a support sumout knows; "
         "use sumout.finite(k or values, shape=), sumout.count(shape=) or sumout.implicit(sampler, shape=)."
     )
+
+
+def _check_precision(name: str, support: Finite) -> None:
+    """Values must stay apart in the precision that JAX computes in."""
+    kept = jax.dtypes.canonicalize_dtype(support.dtype)
+    values = np.asarray(support.values).astype(kept)
+    is_whole = support.dtype.kind in "iu" and (values != support.values).any()
+    if is_whole or any(len(np.unique(row)) < support.num_values for row in np.atleast_2d(values)):
+        raise ModelError(
+            f"z['{name}'] = {support}: not all of its values ({support.dtype}) can be told apart as {kept}, in which JAX "
+            'computes now: call jax.config.update("jax_enable_x64", True) first, or rescale the values.'
+        )
 
 
 def _sampling_from(site: DiscreteSite, arguments: Arguments) -> DiscreteSite:

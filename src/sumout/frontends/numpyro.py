@@ -42,6 +42,7 @@ from sumout.supports import Count, Finite, Support
 
 # Above this many values a support is not listed: it is walked through like the counts.
 MOST_VALUES = 100_000
+ENDS = ("lower_bound", "upper_bound")  # of an interval, as NumPyro calls them
 
 
 def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
@@ -279,7 +280,7 @@ def _base_constraint(site: dict) -> Any:
 def _bounds(site: dict) -> dict[str, jax.Array]:
     """The ends of a discrete support as arrays, broadcast to the site."""
     constraint, shape = _base_constraint(site), jnp.shape(site["value"])
-    ends = {end: getattr(constraint, end, None) for end in ("lower_bound", "upper_bound")}
+    ends = {end: getattr(constraint, end, None) for end in ENDS}
     if constraint is constraints.boolean:
         ends = {"lower_bound": 0, "upper_bound": 1}
     return {end: jnp.broadcast_to(jnp.asarray(value), shape) for end, value in ends.items() if value is not None}
@@ -287,7 +288,7 @@ def _bounds(site: dict) -> dict[str, jax.Array]:
 
 def _support(name: str, site: dict, bounds: dict[str, np.ndarray | None]) -> Support:
     shape = jnp.shape(site["value"])
-    lower, upper = bounds.get("lower_bound"), bounds.get("upper_bound")
+    lower, upper = (_as_int64(bounds.get(end)) for end in ENDS)
     if "lower_bound" not in bounds:
         raise ModelError(
             f"discrete site '{name}' ({type(site['fn']).__name__}) has the support {site['fn'].support}, which sumout "
@@ -304,6 +305,11 @@ def _support(name: str, site: dict, bounds: dict[str, np.ndarray | None]) -> Sup
             raise ModelError(f"discrete site '{name}': the lower end of an infinite support differs between elements.")
         return Count(shape, int(lower.min()) if lower.size else 0)
     return _interval(shape, lower.astype(int), upper.astype(int))
+
+
+def _as_int64(end: np.ndarray | None) -> np.ndarray | None:
+    """Short integers could not hold the number of values between two ends."""
+    return end.astype(np.int64) if end is not None and end.dtype.kind in "biu" else end
 
 
 def _interval(shape: tuple[int, ...], lower: np.ndarray, upper: np.ndarray) -> Finite:

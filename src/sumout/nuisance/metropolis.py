@@ -94,14 +94,26 @@ class AroundTheCircle:
         """A step of 1..K−1 around the circle of values."""
         del data
         key_any, key_near, key_which = split(key, 3)
-        index = current - self.first if self.values is None else jnp.argmax(self.values == current, axis=0)
+        index = self._index(current)
         step = 1 + jnp.floor(uniform(key_any, current.shape) * (self.num_values - 1)).astype(index.dtype)
         step = jnp.minimum(step, self.num_values - 1)
         step = jnp.where(uniform(key_which, current.shape) < 0.5, step, _small_step(key_near, index))
         proposed = (index + step) % self.num_values
-        if self.values is None:
-            return jnp.asarray(self.first + proposed, current.dtype)
-        return pick(self.values, proposed)
+        if self.values is not None:
+            return pick(self.values, proposed)
+        first = _widened(jnp.asarray(self.first, current.dtype))
+        return (first + proposed.astype(first.dtype)).astype(current.dtype)
+
+    def _index(self, current: Array) -> Array:
+        """The numbers of the present values, as integers that can hold steps to either side."""
+        if self.values is not None:
+            return jnp.argmax(jnp.asarray(self.values, current.dtype) == current, axis=0)
+        return (_widened(current) - _widened(jnp.asarray(self.first, current.dtype))).astype(jnp.int32)
+
+
+def _widened(values: Array) -> Array:
+    """Integers as a type in which neither differences of short ones nor numbers of values overflow."""
+    return values.astype(jnp.int32) if values.dtype.itemsize < 4 else values
 
 
 # Sizes of a small step: 1 half of the time, else anything from 1 to 127, log-uniformly.
@@ -124,7 +136,7 @@ class CountStep:
 
 
 def _small_step(key: Array, like: Array) -> Array:
-    """Up or down with equal probability, by a random size; for each element one."""
+    """Up or down with equal probability, by a random size; for each element one, and of its type."""
     key_up, key_size = split(key)
     distribution = jnp.cumsum(jnp.asarray(STEP_PROBABILITIES))[:-1]
     size = 1 + jnp.searchsorted(distribution, uniform(key_size, like.shape), side="right")
