@@ -348,7 +348,7 @@ def unforeseen(verdict: Verdict) -> Iterator[None]:
 def examine(spec: Spec, is_double: bool = True, truth: Truth | None = None) -> Verdict:
     """Compare all that sumout says of a program with brute force."""
     parts, verdict = make(spec), Verdict(spec)
-    truth = truth or find_truth(parts)
+    truth = truth or find_truth(make(spec))  # made anew: JAX keeps what a function closes over in one precision
     with jax.enable_x64(is_double), unforeseen(verdict):
         try:
             _Examination(parts, truth, verdict, is_double).run()

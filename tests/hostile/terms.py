@@ -1295,7 +1295,12 @@ def parity(c):
 def windows(c):
     many, _ = c.vector(3)
     w = c.real()
-    return lambda e: w(e) * lax.reduce_window(many(e), -INF, lax.max, (2,), (1,), "VALID").sum()
+
+    def term(e):
+        lowest = np.array(-np.inf, many(e).dtype)
+        return w(e) * lax.reduce_window(many(e), lowest, lax.max, (2,), (1,), "VALID").sum()
+
+    return term
 
 
 @kind

@@ -1,14 +1,19 @@
 """Random programs against brute force: value, gradient, marginals, most probable z, log likelihood and moves."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
-from hostile.random_programs import Spec, attack, examine, find_truth, make, shrink
+from sumout.plan import Plan
+
+from hostile.random_programs import Spec, attack, examine, find_truth, is_numpyro, make, shrink
 from hostile.terms import KINDS
 
-NUM_QUICK = 40
 NUM_ALL = 2000
 CHUNK = 10
+# A NumPyro model takes four times as long as a density: of the quick ones only two are such.
+QUICK = [seed for seed in range(60) if seed in (4, 9) or not is_numpyro(Spec(seed))][:40]
 
 
 def tell(failed):
@@ -16,7 +21,12 @@ def tell(failed):
     lines = []
     for is_double, verdict in failed:
         small = make(shrink(verdict.spec, is_double))
-        lines += [f"in {'double' if is_double else 'single'} precision:", *map(str, verdict.failures[:2]), str(small)]
+        lines += [
+            f"in {'double' if is_double else 'single'} precision:",
+            *map(str, verdict.failures[:2]),
+            verdict.refused,
+            str(small),
+        ]
     return "\n".join(lines)
 
 
@@ -25,11 +35,12 @@ def check(verdicts):
     assert not failed, tell(failed[:3])
 
 
-@pytest.mark.parametrize("first", range(0, NUM_QUICK, CHUNK))
+@pytest.mark.parametrize("first", range(0, len(QUICK), CHUNK))
 def test_some_random_programs(first):
-    """Each in one precision, in turn."""
-    for seed in range(first, first + CHUNK):
-        check(attack(range(seed, seed + 1), (seed % 2 == 0,)))
+    """Of two terms, and each in one precision: what takes the time is to trace and to compile."""
+    for seed in QUICK[first : first + CHUNK]:
+        spec = Spec(seed, kept=(0, 1))
+        check([(seed % 2 == 0, examine(spec, is_double=seed % 2 == 0))])
 
 
 @pytest.mark.calibration
@@ -56,19 +67,13 @@ def test_a_program_follows_from_its_seed():
     np.testing.assert_array_equal(first.table, second.table)
 
 
-def test_a_failure_is_shrunk_to_the_term_that_fails(monkeypatch):
-    """A term whose gradient was spoiled on purpose is what is left."""
-    import sumout.plan
-
-    plain = sumout.plan.Plan.log_density.func
-    spec = next(Spec(seed) for seed in range(1000) if {"alone"} < make(Spec(seed)).kinds)
+def test_a_failure_is_shrunk_to_one_term():
+    spec = next(Spec(seed) for seed in range(1000) if len(make(Spec(seed)).terms) == 2 and not is_numpyro(Spec(seed)))
 
     def spoiled(self):
-        right = plain(self)
-        names = {name for name, _ in self.structure.program.z.items()}
-        return lambda x, z, data: right(x, z, data) + 0.01 * len(names)
+        return lambda x, z, data: self.summation.log_density(x, z, data) + 0.01
 
-    monkeypatch.setattr(sumout.plan.Plan, "log_density", property(spoiled))
-    verdict = examine(spec)
-    assert "value" in verdict.what
-    assert len(make(shrink(spec)).terms) == 1
+    with mock.patch.object(Plan, "log_density", property(spoiled)):
+        assert "value" in examine(spec).what
+        assert len(make(shrink(spec)).terms) == 1
+    assert not examine(spec).failures
