@@ -7,6 +7,7 @@ import pytest
 
 import sumout
 from sumout.nuisance.gibbs import draw
+from sumout.nuisance.metropolis import AroundTheCircle
 from sumout.plan import make_plan
 
 from enumeration import joint_states, log_joint, random_x, state_numbers
