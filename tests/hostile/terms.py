@@ -951,7 +951,7 @@ def floor_divided(c):
 @kind
 def population(c):
     i, j, w = c.index(8), c.index(8), c.real()
-    return lambda e: w(e) * lax.population_count(i(e) * 8 + j(e)) + 0.01 * lax.clz(i(e) + 1)
+    return lambda e: w(e) * lax.population_count(i(e) * 8 + j(e)) + 0.01 * lax.clz((i(e) + 1).astype(jnp.int32))
 
 
 @kind
