@@ -3,6 +3,7 @@
 Most tests compile more than they run, so code is compiled quickly rather than well.
 """
 
+import logging
 import signal
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,18 @@ def compile_quickly(*args: Any, env_options_overrides: Any = None, **kwargs: Any
 
 
 compiler.get_compile_options = compile_quickly
+
+
+class RaiseUnforeseen(logging.Handler):
+    """Where the reading fails for a reason nobody foresaw it takes a plainer way; here that is a failure to be seen."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise AssertionError(record.getMessage()) from (record.exc_info or (None, None))[1]
+
+
+reading = logging.getLogger("sumout.reading")
+reading.setLevel(logging.DEBUG)
+reading.addHandler(RaiseUnforeseen())
 
 # Not the modules that users call, which are given wrong types on purpose, nor states of chains, which JAX builds with
 # a leading axis of chains, nor the innermost loops of the reading, whose time is tested.

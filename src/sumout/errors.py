@@ -1,5 +1,17 @@
 """The errors sumout raises and the warnings it gives: what was seen, why it cannot be, and what to change."""
 
+import logging
+
+READING = logging.getLogger("sumout.reading")
+
+
+def note_unforeseen(what: str, error: Exception) -> None:
+    """Log that a step of the reading failed for a reason nobody foresaw, and that a plainer way is taken instead.
+
+    The answer is as right as before, so users are not told; whoever looks for faults listens to the logger.
+    """
+    READING.debug("%s: %s: %s", what, type(error).__name__, error, exc_info=error)
+
 
 class SumoutError(Exception):
     """Base of everything sumout raises on purpose."""

@@ -6,123 +6,15 @@ import numpy as np
 import pytest
 
 import sumout
-from sumout.nuisance.gibbs import Gibbs, draw
-from sumout.nuisance.metropolis import STEP_PROBABILITIES, STEP_SIZES, AroundTheCircle, CountStep, FromSampler
-from sumout.nuisance.quadratic import QuadraticGibbs
-from sumout.nuisance.sweep import Stack
+from sumout.nuisance.gibbs import draw
+from sumout.nuisance.metropolis import AroundTheCircle
 from sumout.plan import make_plan
 
 from enumeration import joint_states, log_joint, random_x, state_numbers
 from programs import ENUMERABLE, REAL
+from transitions import transition_matrices, transition_matrix
 
 MOST_STATES = 256
-MOST_VALUES = 256
-
-
-def unstacked(moves):
-    for move in moves:
-        if isinstance(move, Stack):
-            yield from (jax.tree.map(lambda a, c=c: a[c], move.stacked) for c in range(move.length))
-        else:
-            yield move
-
-
-def member_tables(move, x, states, data):
-    """For every joint state: values `(S, C, n)` each member may go to, and the probability `(S, C, n)` that it does."""
-    if isinstance(move, Gibbs):
-        values = jnp.broadcast_to(move.values, (move.values.shape[0], move.block.size))
-        probability = jax.vmap(lambda z: move.conditionals(x, z, data))(states)
-        return jnp.broadcast_to(values, (len(probability), *values.shape)), probability
-    current = jax.vmap(move.block.take)(states)
-    proposals, weights = proposal_table(move, current)
-    accept = jax.vmap(lambda z, p: jax.vmap(lambda q: move.log_acceptance(x, z, q, data))(p))(states, proposals)
-    accepted = weights * jnp.exp(accept)
-    values = jnp.concatenate([proposals, current[:, None]], axis=1)
-    return values, jnp.concatenate([accepted, 1 - accepted.sum(axis=1, keepdims=True)], axis=1)
-
-
-def proposal_table(move, current):
-    """Proposed values `(S, C, n)` and their probabilities."""
-    propose = move.propose
-    steps = jnp.concatenate([STEP_SIZES, -STEP_SIZES])[None, :, None]
-    weights = jnp.concatenate([STEP_PROBABILITIES, STEP_PROBABILITIES])[None, :, None] / 2
-    if isinstance(propose, AroundTheCircle):
-        shifts = jnp.arange(1, MOST_VALUES)[None, :, None]
-        anywhere = (shifts < propose.num_values) / jnp.maximum(propose.num_values - 1, 1)
-        near = weights + 0 * anywhere[:, :1]  # for as many members
-        columns = propose.first + jnp.arange(MOST_VALUES)[:, None] if propose.values is None else propose.values
-        columns = jnp.broadcast_to(columns, (len(columns), move.block.size))
-        index = jnp.argmax(columns[None] == current[:, None], axis=1)
-        place = (index[:, None] + jnp.concatenate([shifts, steps], axis=1)) % propose.num_values
-        values = jnp.take_along_axis(jnp.broadcast_to(columns, (len(current), *columns.shape)), place, axis=1)
-        return values, jnp.concatenate([anywhere, near], axis=1) / 2
-    if isinstance(propose, CountStep):
-        values = current[:, None] + steps
-        inside = values >= propose.lower
-        return jnp.where(inside, values, current[:, None]), jnp.where(inside, weights, 0.0)
-    assert isinstance(propose, FromSampler)
-    values = jnp.arange(2)[None, :, None] + jnp.zeros_like(current)[:, None]
-    return values, jnp.where(values == 1, 0.3, 0.7)
-
-
-def transition_matrix(move, x, states, data):
-    """P of one block: its members move independently."""
-    flat, numbers = state_numbers(states)
-    tables = jax.jit(member_tables)(move, x, states, data)
-    values, probability = (np.asarray(a) for a in tables)
-    matrix = np.zeros((len(flat), len(flat)))
-    columns = [np.flatnonzero(member_columns(move, states) == i)[0] for i in range(move.block.size)]
-    for s, row in enumerate(flat):
-        outcomes = {row.tobytes(): 1.0}
-        for i, column in enumerate(columns):
-            spread = {}
-            for label, weight in outcomes.items():
-                base = np.frombuffer(label).copy()
-                for value, p in zip(values[s, :, i], probability[s, :, i], strict=True):
-                    if p > 0:
-                        base[column] = value
-                        spread[base.tobytes()] = spread.get(base.tobytes(), 0.0) + weight * p
-            outcomes = spread
-        for label, weight in outcomes.items():
-            matrix[s, numbers[label]] += weight
-    return matrix
-
-
-def transition_matrices(plan, x, states):
-    """P of every part of a sweep."""
-    for move in unstacked(plan.moves):
-        if isinstance(move, QuadraticGibbs):
-            yield from site_matrices(move, x, states, plan.structure.program.data)
-        else:
-            yield transition_matrix(move, x, states, plan.structure.program.data)
-
-
-def site_matrices(move, x, states, data):
-    """P of every site of a move that takes one after the other."""
-    flat, numbers = state_numbers(states)
-    tables = np.asarray(jax.jit(jax.vmap(lambda z: move.conditionals(x, z, data)))(states))
-    columns = member_columns(move, states)
-    for j in range(move.block.size):
-        matrix = np.zeros((len(flat), len(flat)))
-        for s, row in enumerate(flat):
-            for value, p in zip(move.values[:, j % move.values.shape[1]], tables[s, :, j], strict=True):
-                to = row.copy()
-                to[columns == j] = value
-                matrix[s, numbers[to.tobytes()]] += p
-        yield matrix
-
-
-def member_columns(move, states):
-    """For every element of z the member it is, −1 if none."""
-    parts = []
-    for name, array in states.items():
-        size = int(np.prod(array.shape[1:]))
-        slot = np.full(size, -1)
-        if name in move.block.names:
-            given = move.block.slots[move.block.names.index(name)]
-            slot = np.arange(size) if given is None else np.where(np.asarray(given) < move.block.size, given, -1)
-        parts.append(slot)
-    return np.concatenate(parts)
 
 
 def check_invariance(program, wishes=None, num_counts=0):

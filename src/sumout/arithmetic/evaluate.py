@@ -9,6 +9,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jax.interpreters import partial_eval
 
 from sumout.arithmetic.primitives import compute, is_exact_by_numpy
+from sumout.errors import note_unforeseen
 
 CALLS = ("jit", "pjit", "closed_call")
 
@@ -17,12 +18,22 @@ def evaluate(closed: ClosedJaxpr, arguments: Sequence[Any], wanted: Sequence[boo
     """Those results that are wanted, None for the others; what only these depend on is not looked at."""
     live, used = partial_eval.dce_jaxpr(closed.jaxpr, list(wanted))
     needed = [argument for argument, is_used in zip(arguments, used, strict=True) if is_used]
-    if _is_exact(live):
-        results = _run(live, closed.consts, [np.asarray(argument) for argument in needed])
-    else:
+    results = _run_exactly(live, closed.consts, needed)
+    if results is None:
         results = jax.jit(jaxpr_as_fun(ClosedJaxpr(live, closed.consts)))(*needed)
     left = iter(results)
     return [np.asarray(next(left)) if is_wanted else None for is_wanted in wanted]
+
+
+def _run_exactly(jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any] | None:
+    """The results by NumPy; None if it does not compute what XLA would."""
+    if not _is_exact(jaxpr):
+        return None
+    try:
+        return _run(jaxpr, consts, [np.asarray(argument) for argument in arguments])
+    except Exception as error:
+        note_unforeseen("evaluation by NumPy", error)
+        return None
 
 
 def _is_exact(jaxpr: Jaxpr) -> bool:

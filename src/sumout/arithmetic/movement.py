@@ -75,13 +75,13 @@ def gather_windows(
         elif axis in numbers.operand_batching_dims:
             along = numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(axis)]
             start = start + np.arange(where[along]).reshape([-1 if i == along else 1 for i in range(len(where))])
-        start = start.reshape(*where, *(1 for _ in windows))
+        start = start.reshape((*where, *(1 for _ in windows)))  # without axes, too
         if axis in windows:
             start = start + np.arange(size).reshape([-1 if axis == window else 1 for window in windows])
         place.append(start)
     found = np.broadcast_to(a[tuple(place)], where + tuple(slice_sizes[axis] for axis in windows))
     if not is_clipped:
-        found = np.where(fits.reshape(*where, *(1 for _ in windows)), found, 0)
+        found = np.where(fits.reshape((*where, *(1 for _ in windows))), found, 0)
     return np.moveaxis(found, range(len(where), found.ndim), numbers.offset_dims)
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 
+from sumout.errors import note_unforeseen
 from sumout.reading.abstract import Abstract, constant, dependent
 from sumout.reading.cut import cut, following
 from sumout.reading.interpret import Reader
@@ -37,6 +38,16 @@ def find_changes(
     """
     if not targets or not sites:
         return [None] * len(targets)
+    try:
+        return _find_changes(closed, targets, sites, known)
+    except Exception as error:
+        note_unforeseen("finding where elements change", error)
+        return [None] * len(targets)
+
+
+def _find_changes(
+    closed: ClosedJaxpr, targets: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
+) -> list[np.ndarray | None]:
     num_values = len(next(iter(sites.values())))
     edge = _edge(closed, targets, sites, known)
     if num_values * sum(v.aval.size for v in edge) > MOST_LOOKED_AT:

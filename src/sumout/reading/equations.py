@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun, jaxprs_in_params
 
 from sumout.arithmetic.primitives import compute, is_exact_by_numpy
+from sumout.errors import note_unforeseen
 from sumout.reading.simplify import simplify
 
 MOST_KNOWN = 2**17  # elements
@@ -89,7 +90,10 @@ def trace(
     if eqn.effects or not all(map(is_known, operands)) or not all(_is_index(v.aval) for v in eqn.outvars):
         return run(eqn, operands)
     if by_numpy is not None and is_exact_by_numpy(eqn):
-        return by_numpy(eqn, [np.asarray(operand) for operand in operands])
+        try:
+            return by_numpy(eqn, [np.asarray(operand) for operand in operands])
+        except Exception as error:
+            note_unforeseen(f"{eqn.primitive.name} by NumPy", error)
     with jax.ensure_compile_time_eval():
         return [np.asarray(result) for result in run(eqn, operands)]
 

@@ -13,20 +13,29 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 
+from sumout.errors import note_unforeseen
 from sumout.reading.choices import Choices
 from sumout.reading.equations import bind, read_variable, trace
 from sumout.reading.loops import Loop, run_at_once
 from sumout.reading.simplify import CALLS, simplify
 from sumout.reading.singular import with_rules
 
+MOST_TIMES = 8  # loops within loops are opened so deep
+
 
 def flatten(fn: Callable[..., Any], x: Any, z: Any, data: Any) -> ClosedJaxpr:
     """The jaxpr of `fn` at arguments of these shapes, written out and without dead equations."""
     num_x, num_z = len(jax.tree.leaves(x)), len(jax.tree.leaves(z))
-    return with_rules(_retrace(jax.make_jaxpr(fn)(x, z, data), num_x, num_z), num_x, num_z)
+    closed = jax.make_jaxpr(fn)(x, z, data)
+    for what, step in (("writing the program out", _retrace), ("rules at singular points", with_rules)):
+        try:
+            closed = step(closed, num_x, num_z)
+        except Exception as error:
+            note_unforeseen(what, error)
+    return closed
 
 
-def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0) -> ClosedJaxpr:
+def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1) -> ClosedJaxpr:
     """Written out; of its arguments so many are x, and so many after them z."""
 
     def run(*args: Any) -> list[Any]:
@@ -37,7 +46,8 @@ def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0) -> ClosedJaxpr
     alive = simplify(closed)
     flat = simplify(jax.make_jaxpr(run)(*args))
     # Running a loop at once may bring calls to light that were hidden in it.
-    return _retrace(flat, num_x, num_z) if any(eqn.primitive.name in CALLS for eqn in flat.jaxpr.eqns) else flat
+    has_calls = any(eqn.primitive.name in CALLS for eqn in flat.jaxpr.eqns)
+    return _retrace(flat, num_x, num_z, times + 1) if has_calls and times < MOST_TIMES else flat
 
 
 def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], choices: Choices) -> list[Any]:
@@ -54,10 +64,18 @@ def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], choices: Choi
         elif eqn.primitive.name == "dot_general" and _is_scalar(eqn.outvars[0]):
             results = [_inner_product(eqn, operands)]
         else:
-            results = choices.run(eqn, operands) or trace(eqn, operands)
+            results = _run_choice(eqn, operands, choices) or trace(eqn, operands)
         choices.watch(eqn, operands, results)
         env.update(zip(eqn.outvars, results, strict=True))
     return [read_variable(env, v) for v in jaxpr.outvars]
+
+
+def _run_choice(eqn: Any, operands: list[Any], choices: Choices) -> list[Any] | None:
+    try:
+        return choices.run(eqn, operands)
+    except Exception as error:
+        note_unforeseen(f"{eqn.primitive.name} before a choice", error)
+        return None
 
 
 def _is_scalar(variable: Any) -> bool:
@@ -73,6 +91,10 @@ def _inner_product(eqn: Any, operands: list[Any]) -> Any:
 
 def _run_scan(eqn: Any, operands: list[Any]) -> list[Any]:
     names = ("num_consts", "num_carry", "length", "reverse")
-    loop = Loop(_retrace(eqn.params["jaxpr"]), *(eqn.params[name] for name in names))
-    results = run_at_once(loop, operands)
+    try:
+        loop = Loop(_retrace(eqn.params["jaxpr"]), *(eqn.params[name] for name in names))
+        results = run_at_once(loop, operands)
+    except Exception as error:
+        note_unforeseen("a loop for all steps at once", error)
+        results = None
     return bind(eqn, operands) if results is None else results

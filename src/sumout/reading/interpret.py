@@ -12,6 +12,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
 from sumout.arithmetic.primitives import compute, is_exact_by_numpy, is_known_to_numpy
+from sumout.errors import note_unforeseen
 from sumout.reading.abstract import Abstract, Lazy, constant, dependent
 from sumout.reading.equations import bind
 from sumout.reading.rules import RULES, apply_rule, opaque
@@ -24,7 +25,7 @@ LONGEST_LOOP = 1_000_000
 
 
 class Reader:
-    """Follows scopes through jaxprs and remembers which primitives it had no rule for."""
+    """Follows scopes through jaxprs and remembers which primitives it had no rule for, or none that worked."""
 
     def __init__(self, scopes: Scopes):
         self.scopes = scopes
@@ -63,15 +64,32 @@ class Reader:
                 return _known_results(eqn, operands)
             return [Abstract(out.aval.shape) for out in eqn.outvars]
         name = eqn.primitive.name
-        if name in CONTROL:
-            return CONTROL[name](self, eqn, operands)
-        if name not in RULES:
-            self.opaque.add(name)
-        return apply_rule(self.scopes, eqn, operands)
+        try:
+            if name in CONTROL:
+                return CONTROL[name](self, eqn, operands)
+            if name in RULES:
+                return apply_rule(self.scopes, eqn, operands)
+        except Exception as error:
+            note_unforeseen(f"the rule for {name}", error)
+        return self._opaque(eqn, operands)
+
+    def _opaque(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
+        """Everything depends on everything, and the primitive is named."""
+        self.opaque.add(eqn.primitive.name)
+        found = opaque(self.scopes, eqn, operands)
+        return [dependent(out.aval.shape, ids) for out, ids in zip(eqn.outvars, found, strict=True)]
 
     def _enter(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
         body = next(eqn.params[p] for p in ("jaxpr", "call_jaxpr", "fun_jaxpr") if p in eqn.params)
         return self.call(body, operands)
+
+    def _solve(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
+        """A linear system: as it is solved."""
+        lengths, first = eqn.params["const_lengths"], 0
+        for name in ("matvec", "vecmat"):
+            first += getattr(lengths, name)
+        sides = operands[sum(lengths) :]
+        return self.call(eqn.params["jaxprs"].solve, [*operands[first : first + lengths.solve], *sides])
 
     def _scan(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
         params = eqn.params
@@ -101,10 +119,7 @@ class Reader:
                 return carry
             carry = self.call(eqn.params["body_jaxpr"], [*body_consts, *carry])
             _settle(carry, t)
-        self.opaque.add("while")
-        return [
-            dependent(o.aval.shape, ids) for o, ids in zip(eqn.outvars, opaque(self.scopes, eqn, operands), strict=True)
-        ]
+        return self._opaque(eqn, operands)
 
     def _cond(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
         which, *rest = operands
@@ -126,6 +141,7 @@ CONTROL: dict[str, Callable[[Reader, Any, list[Abstract]], list[Abstract]]] = {
         "jit pjit closed_call core_call custom_jvp_call custom_vjp_call checkpoint remat2".split(),
         Reader._enter,
     ),
+    "custom_linear_solve": Reader._solve,
     "scan": Reader._scan,
     "while": Reader._while,
     "cond": Reader._cond,
@@ -167,7 +183,10 @@ def _known_results(eqn: Any, operands: list[Abstract]) -> list[Abstract]:
     def results() -> list[Any]:
         values = [operand.value for operand in operands]
         if use_numpy:
-            return compute(eqn, values)
+            try:
+                return compute(eqn, values)
+            except Exception as error:
+                note_unforeseen(f"{eqn.primitive.name} by NumPy", error)
         with jax.ensure_compile_time_eval():
             return [_as_numpy(value) for value in bind(eqn, values)]
 
@@ -176,7 +195,11 @@ def _known_results(eqn: Any, operands: list[Abstract]) -> list[Abstract]:
         return [constant(value) for value in results()]
 
     def roughly() -> list[Any]:
-        return compute(eqn, [operand.known.rough() for operand in operands if operand.known is not None])
+        try:
+            return compute(eqn, [operand.known.rough() for operand in operands if operand.known is not None])
+        except Exception as error:
+            note_unforeseen(f"{eqn.primitive.name} by NumPy", error)
+            return all_of_them.get()
 
     all_of_them = Lazy(results, roughly if is_known_to_numpy(eqn) else None)
     each = [Lazy(lambda i=i: all_of_them.get()[i], lambda i=i: all_of_them.rough()[i]) for i in range(len(shapes))]

@@ -25,6 +25,7 @@ import scipy.sparse as sp
 from jax.extend.core import Literal, Var
 from jaxtyping import Array, Float
 
+from sumout.errors import note_unforeseen
 from sumout.program import Data, Nuisance
 from sumout.reading.abstract import dependent
 from sumout.reading.factors import Factorisation
@@ -106,6 +107,14 @@ def find_quadratic(structure: Structure, sites: np.ndarray) -> Quadratic | None:
     """The quadratic form in which some sites meet; None where they meet otherwise, or not one number for each."""
     if len(sites) > MOST_SITES:
         return None
+    try:
+        return _find_quadratic(structure, sites)
+    except Exception as error:
+        note_unforeseen("finding a quadratic form", error)
+        return None
+
+
+def _find_quadratic(structure: Structure, sites: np.ndarray) -> Quadratic | None:
     found = _Search(structure, sites)
     meeting = tuple(i for i, leaf in enumerate(found.leaves) if found.most_sites(leaf) > 1)
     own = tuple(i for i in range(len(found.leaves)) if i not in meeting)

@@ -223,6 +223,39 @@ def _within_batches(scopes: Scopes, numbers: Any, indices: Abstract, updates: Ab
     return union
 
 
+def sliding(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """reduce_window: each result depends on all that its window covers."""
+    params, ids = eqn.params, operands[0].scopes
+    gaps = [dilation - 1 for dilation in params["base_dilation"]]
+    config = [(*pad, gap) for pad, gap in zip(params["padding"], gaps, strict=True)]
+    wide = MOVEMENTS["pad"](ids, np.asarray(EMPTY), padding_config=config)
+    shape, found = eqn.outvars[0].aval.shape, None
+    for offset in np.ndindex(*params["window_dimensions"]):
+        starts = [o * d for o, d in zip(offset, params["window_dilation"], strict=True)]
+        along = zip(starts, params["window_strides"], shape, strict=True)
+        covered = wide[tuple(slice(start, start + step * (n - 1) + 1, step) for start, step, n in along)]
+        found = scopes.union(found, covered)
+    return [found]
+
+
+def transform(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """fft: everything along the last axes depends on all of it."""
+    ids, last = operands[0].scopes, len(eqn.params["fft_lengths"])
+    return [scopes.reduce(ids, tuple(range(ids.ndim - last, ids.ndim)), keepdims=True)]
+
+
+def convolution(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
+    """Within one batch everything depends on the whole of it, and on all filters."""
+    batched, filters = operands
+    numbers, ids = eqn.params["dimension_numbers"], batched.scopes
+    if eqn.params["batch_group_count"] > 1:
+        return opaque(scopes, eqn, operands)
+    batch, out = numbers.lhs_spec[0], numbers.out_spec[0]
+    each = scopes.reduce(ids, tuple(axis for axis in range(ids.ndim) if axis != batch))
+    placed = each.reshape([-1 if axis == out else 1 for axis in range(ids.ndim)])
+    return [_with_all(scopes, placed, [filters.ids])]
+
+
 def window(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
     """dynamic_slice: along an axis whose start is not known, the window may lie anywhere."""
     operand, *starts = operands
@@ -265,6 +298,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("sort", "top_k"), along_axis),
     **dict.fromkeys("cholesky lu qr eigh svd".split(), matrices),
     **dict.fromkeys("scatter scatter-add scatter-sub scatter-mul scatter-min scatter-max".split(), scatter),
+    **dict.fromkeys("reduce_window_sum reduce_window_max reduce_window_min".split(), sliding),
+    "fft": transform,
+    "conv_general_dilated": convolution,
     "select_n": select,
     "optimization_barrier": barrier,
     "triangular_solve": triangular_solve,
@@ -276,9 +312,8 @@ RULES: dict[str, Rule] = {
 
 
 def apply_rule(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
-    """The results of one equation with an operand that depends on z."""
-    rule = RULES.get(eqn.primitive.name, opaque)
-    found = rule(scopes, eqn, operands)
+    """The results of one equation that has a rule, with an operand that depends on z."""
+    found = RULES[eqn.primitive.name](scopes, eqn, operands)
     results = [dependent(out.aval.shape, ids) for out, ids in zip(eqn.outvars, found, strict=True)]
     if eqn.primitive.name == "concatenate" and eqn.params["dimension"] == len(results[0].shape) - 1:
         # An index array put together from columns: `table[arange(n), z]` knows its first column.

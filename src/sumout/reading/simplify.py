@@ -10,7 +10,7 @@ tracing takes a hundred times as long.
 An array that repeats one number is never laid out for that: it stays a number and its shape.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, new_jaxpr_eqn, no_
 from jax.interpreters import partial_eval
 
 from sumout.arithmetic.primitives import compute, is_known_to_numpy
+from sumout.errors import note_unforeseen
 from sumout.reading.elementwise import ELEMENTWISE
 
 CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2"))
@@ -41,6 +42,14 @@ def simplify(closed: ClosedJaxpr, *, is_final: bool = False) -> ClosedJaxpr:
         is_final: whether it will not be differentiated any more; then functions with derivatives of their own are
             written out, too.
     """
+    try:
+        return _simplify(closed, is_final)
+    except Exception as error:
+        note_unforeseen("simplification", error)
+        return closed
+
+
+def _simplify(closed: ClosedJaxpr, is_final: bool) -> ClosedJaxpr:
     editor = _Editor(is_final)
     jaxpr = closed.jaxpr
     arguments = [Var(v.aval) for v in jaxpr.invars]
@@ -103,13 +112,13 @@ class _Editor:
         if eqn.effects:
             return self._as_it_is(eqn, operands)
         if len(eqn.outvars) == 1:
-            same = self._same(eqn, operands)
+            same = _attempt(self._same, eqn, operands)
             if same is not None:
                 return [same]
         key = _signature(eqn, operands)
         if key is not None and key in self._written:
             return self._written[key]
-        results = self._folded(eqn, operands) or self._as_it_is(eqn, operands)
+        results = _attempt(self._folded, eqn, operands) or self._as_it_is(eqn, operands)
         if key is not None:
             self._written[key] = results
         return results
@@ -201,6 +210,15 @@ class _Editor:
                 return _fitting(first, out)
             if name in ("add", "add_any", "mul") and self._number(first) == neutral:
                 return _fitting(operands[1], out)
+        return None
+
+
+def _attempt(edit: Callable[[Any, list[Atom]], Any], eqn: Any, operands: list[Atom]) -> Any:
+    """What an edit makes of an equation; None if it fails for a reason nobody foresaw."""
+    try:
+        return edit(eqn, operands)
+    except Exception as error:
+        note_unforeseen(f"simplifying {eqn.primitive.name}", error)
         return None
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from jax.extend.core import Literal, Var, jaxpr_as_fun, jaxprs_in_params
 
 from sumout.arithmetic.primitives import compute
+from sumout.errors import note_unforeseen
 from sumout.reading.equations import bind, is_known, trace
 from sumout.reading.rules import RULES
 
@@ -68,7 +69,11 @@ def run_for_all(eqn: Any, env: Env, length: int) -> bool:
         return False
     operands = [read(env, v) for v in eqn.invars]
     varies = any(operand.varies for operand in operands)
-    results = _map(eqn, operands, length) if varies else trace(eqn, [o.value for o in operands])
+    try:
+        results = _map(eqn, operands, length) if varies else trace(eqn, [o.value for o in operands])
+    except Exception as error:
+        note_unforeseen(f"{eqn.primitive.name} for all steps", error)
+        return False
     if results is None:
         return False
     env.update(pair(eqn.outvars, results, varies))

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
-from sumout.errors import OptionError
+from sumout.errors import OptionError, note_unforeseen
 from sumout.program import Data, Nuisance, Program
 from sumout.reading.abstract import Abstract, constant, dependent
 from sumout.reading.equations import traced_once
@@ -19,7 +19,7 @@ from sumout.reading.evaluate import Spread
 from sumout.reading.factors import Factorisation, factorise
 from sumout.reading.flatten import flatten
 from sumout.reading.graph import Graph, connect
-from sumout.reading.interpret import Reader
+from sumout.reading.interpret import Env, Reader
 from sumout.reading.roles import Members, Roles, assign_roles
 from sumout.reading.scopes import EMPTY, Scopes
 
@@ -72,9 +72,13 @@ class Structure:
 
         The role of a site in a factor is its place among the sites of the mask it depends on, in ascending order.
         """
-        closed = self.factorisation.closed
+        closed, leaves = self.factorisation.closed, self.factorisation.leaves
         env = Reader(self._scopes).run(closed.jaxpr, closed.consts, operands_of(self.program))
-        roles = assign_roles(closed, env, Members(self._scopes, is_set, size), size, self.factorisation.leaves)
+        try:
+            roles = assign_roles(closed, env, Members(self._scopes, is_set, size), size, leaves)
+        except Exception as error:
+            note_unforeseen("finding roles", error)
+            return Roles(size), np.zeros(len(leaves), bool)
         works = [self.factorisation.has_met(leaf, roles) for leaf in self.factorisation.leaves]
         return roles, np.array(works, bool)
 
@@ -202,12 +206,22 @@ def _read(program: Program) -> Structure:
     scopes = Scopes(program.num_z)
     reader = Reader(scopes)
     env = reader.run(closed.jaxpr, closed.consts, operands_of(program))
-    factorisation = factorise(closed, env, program.num_z)
+    factorisation = _factorise(closed, env, program.num_z)
     ids = tuple(
         np.where(live, env[leaf].scopes, EMPTY)
         for leaf, live in zip(factorisation.leaves, factorisation.live, strict=True)
     )
     return Structure(program, tuple(sorted(reader.opaque)), factorisation, scopes, ids)
+
+
+def _factorise(closed: ClosedJaxpr, env: Env, num_sites: int) -> Factorisation:
+    """The log density taken apart; if that fails for a reason nobody foresaw, in one piece."""
+    try:
+        return factorise(closed, env, num_sites)
+    except Exception as error:
+        note_unforeseen("taking the log density apart", error)
+    leaves = [v for v in closed.jaxpr.outvars if not isinstance(v, Literal) and env[v].ids is not None]
+    return Factorisation(closed, tuple(leaves), tuple(np.ones((), bool) for _ in leaves), ())
 
 
 def element_scopes(program: Program, closed: ClosedJaxpr) -> list[sp.csr_array]:

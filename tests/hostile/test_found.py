@@ -1,0 +1,62 @@
+"""Failures that random programs have found, in the fewest terms: each is a program that was wrong once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax.scipy.special import logsumexp
+from numpyro.distributions import constraints
+
+import sumout
+from sumout.plan import make_plan
+
+from enumeration import joint_states, log_joint
+
+X = {"a": (constraints.real, ()), "s": (constraints.positive, ())}
+
+# Gradients that were not numbers: singular where z is impossible, or where another case was chosen.
+SINGULAR = {
+    "divided by z": lambda x, z: -(x["s"] ** 2) / z[0] - 0.5 * (z[1] - x["a"]) ** 2,
+    "log of a product": lambda x, z: jnp.log(z[0] * x["s"]) + x["a"] * z[1],
+    "minus infinity times x": lambda x, z: dist.Uniform(0.0, 0.5 + z[0]).log_prob(jnp.asarray(0.9)) * x["s"],
+    "root not taken": lambda x, z: jnp.where(z[0] > 0, jnp.sqrt(z[0] * x["s"]), x["s"] ** 2) * z[1],
+    "logarithm not taken": lambda x, z: jnp.where(z[0] > 0, jnp.log(z[0] * x["s"]), jnp.sin(x["s"])),
+    "angle not taken": lambda x, z: jnp.where(z[0] == 0, x["a"], jnp.arctan2(z[1] * x["a"], z[0] * x["a"] ** 2)),
+    "mixture with nothing in one part": lambda x, z: logsumexp(jnp.stack([jnp.log(z[0] * x["s"]), -x["a"]])),
+    "scale of zero": lambda x, z: dist.Normal(x["a"], z[0] * x["s"]).log_prob(0.3) + z[1] * x["a"],
+}
+# Gradients that were zero: a coefficient is exactly zero where people start.
+COEFFICIENTS = {
+    "product": lambda x, z: x["a"] * jnp.prod(0.5 * z + 0.7),
+    "interaction": lambda x, z: jnp.tanh(x["a"]) * (z[1:] * z[:-1]).sum(),
+    "maximum": lambda x, z: 0.3 * jnp.sin(x["a"]) * z.max(),
+}
+
+
+def check(term, x):
+    def model(x, z, data):
+        return term(x, z["z"] * 1.0) - x["a"] ** 2 - x["s"] ** 2
+
+    program = sumout.density(model, x=X, z={"z": sumout.finite(3, 3)})
+    states, x = joint_states(program), jnp.asarray(x)
+    z, h = {"z": states["z"][0]}, 1e-5
+    value, gradient = jax.value_and_grad(make_plan(sumout.read(program)).log_density)(x, z, program.data)
+    joint = log_joint(program, states)
+
+    def exact(x):
+        return logsumexp(jnp.nan_to_num(joint(x), nan=-jnp.inf, neginf=-jnp.inf))
+
+    differences = [(exact(x + h * e) - exact(x - h * e)) / (2 * h) for e in np.eye(2)]
+    np.testing.assert_allclose(value, exact(x), rtol=1e-9)
+    np.testing.assert_allclose(gradient, differences, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+def test_singular_where_it_does_not_count(name):
+    check(SINGULAR[name], [0.4, -0.3])
+
+
+@pytest.mark.parametrize("name", COEFFICIENTS)
+def test_a_coefficient_of_zero(name):
+    check(COEFFICIENTS[name], [0.0, -0.3])
