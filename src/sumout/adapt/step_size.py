@@ -51,3 +51,8 @@ class DualAveraging:
         log_step = self.centre - jnp.sqrt(count) / SHRINKAGE * error
         forget = count**-FORGETTING
         return DualAveraging(log_step, forget * log_step + (1 - forget) * self.log_average, error, self.centre, count)
+
+    @property
+    def is_under_way(self) -> Array:
+        """Whether it has begun, and the warm-up has not ended."""
+        return self.count > 0
