@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sumout.diagnose.labels import find_switching
-from sumout.diagnose.mixing import LEAST_RHAT, SiteMixing, Verdict, judge_agreement, judge_sites
+from sumout.diagnose.mixing import LEAST_RHAT, SiteMixing, Verdict, effective_draws, judge_agreement, judge_sites
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # takes half a second to import
 FEWEST_EFFECTIVE = 100  # for each chain, in the bulk and in the tails
 FEWEST_OF_DENSITY = 25  # likewise, of lp, which is of no interest in itself
 MOST_TIMES_LONGER = 20  # a run that would have to be longer than that needs something else
+TIMES_BETTER = 2  # effective draws once components are in order, lest small gains by sorting count as labels
 MOST_SHOWN = 5  # variables
 
 
@@ -32,6 +33,7 @@ class Mixing:
         verdicts: of the rows whose r_hat is not small.
         names: the variable of every row.
         sites: of discrete variables.
+        counts: other variables all of whose values are whole numbers, as functions of z alone have.
         num_chains: of the run.
         num_draws: of each chain.
     """
@@ -40,6 +42,7 @@ class Mixing:
     verdicts: dict[str, Verdict]
     names: dict[str, str]
     sites: dict[str, SiteMixing]
+    counts: set[str]
     num_chains: int
     num_draws: int
 
@@ -68,6 +71,7 @@ class Mixing:
             {rows[i]: judge_agreement(columns[i][1], len(rows)) for i in suspects},
             {row: name for row, (name, _) in zip(rows, columns, strict=True)},
             {name: judge_sites(np.asarray(posterior[name].values), FEWEST_EFFECTIVE * chains) for name in discrete},
+            {name for name in shown if _are_whole(np.asarray(posterior[name].values))},
             chains,
             draws,
         )
@@ -106,41 +110,41 @@ def _switched_labels(idata: "xr.DataTree", mixing: Mixing) -> tuple[str, set[str
     x = {name: np.asarray(posterior[name].values) for name in sorted(bad) if posterior[name].ndim > 2}
     z = {name: np.asarray(posterior[name].values) for name, sites in mixing.sites.items() if _is_bad(sites)}
 
-    def agrees(value: np.ndarray) -> bool:
-        return _agrees(value, mixing)
-
     if mixing.num_draws < 4 or not x:
         return "", set()
-    found = find_switching(x, z, agrees)
+    others = {name: np.asarray(posterior[name].values) for name in set(mixing.names.values()) - set(x)}
+    least = min(mixing.effective[row] for row in mixing.names if mixing.names[row] in x)
+    enough = max(mixing.enough, TIMES_BETTER * least)
+    found = find_switching(x, z, others, lambda value: _agrees(value, mixing, enough))
     names = {name for switching in found for name in switching.names}
     if not found:
         return "", names
     places = "between chains and within them" if any(one.is_within for one in found) else "between chains"
-    ordered = next((name for one in found for name in one.names if name in x), "")
     return (
         f"the labels of the components of {_join(sorted(names))} are switched {places}: the chains agree once the "
         "components are put in the same order. More draws do not mend that. Order the components in the model, for "
-        f"example by OrderedTransform on {'mu' if 'mu' in names else ordered}, relabel the draws, or look only at what "
-        "does not depend on labels."
+        f"example by OrderedTransform on {found[0].by}, relabel the draws, or look only at what does not depend on "
+        "labels."
     ), names
+
+
+def _are_whole(value: np.ndarray) -> bool:
+    return value.dtype.kind in "biu" or bool((value == np.round(value)).all())
 
 
 def _is_bad(sites: SiteMixing) -> bool:
     return bool(sites.num_apart or sites.num_slow)
 
 
-def _agrees(value: np.ndarray, mixing: Mixing) -> bool:
-    """Whether chains agree about every element of a variable, and have enough effective draws of it."""
+def _agrees(value: np.ndarray, mixing: Mixing, enough: float) -> bool:
+    """Whether chains agree about every element of a variable, and have so many effective draws of it."""
     if value.dtype.kind in "biu":
         return not _is_bad(judge_sites(value, mixing.enough))
-    from arviz_stats.base import array_stats  # takes half a second to import
-
     flat = value.reshape(*value.shape[:2], -1)
     columns = [flat[..., i] for i in range(flat.shape[-1])]
     if any(judge_agreement(column, len(mixing.effective)).disagrees for column in columns if np.ptp(column) > 0):
         return False
-    effective = [array_stats.ess(column, chain_axis=0, draw_axis=1, method="bulk") for column in columns]
-    return bool(np.nanmin(effective) >= mixing.enough)
+    return bool(np.nanmin([effective_draws(column) for column in columns]) >= enough)
 
 
 def _apart(mixing: Mixing, explained: set[str]) -> list[str]:
@@ -207,11 +211,13 @@ def _slow_density(idata: "xr.DataTree", mixing: Mixing) -> list[str]:
 
 
 def _other_plan(mixing: Mixing) -> str:
-    """Advice where there is z that may have been drawn."""
-    if not mixing.sites:
+    """Advice where z may be at fault: it mixes badly itself, or a deterministic with whole numbers does."""
+    bad = [name for name, sites in mixing.sites.items() if _is_bad(sites)]
+    counts = mixing.counts & {mixing.names[row] for row in (*mixing.apart, *mixing.slow)}
+    if not mixing.sites or not (bad or counts):
         return ""
-    name = next(iter(mixing.sites))
-    return f'another plan where z is drawn one by one (plan={{"{name}": "sum"}} or "joint"; sumout.explain tells), '
+    name = (bad or list(mixing.sites))[0]
+    return f'another plan (plan={{"{name}": "sum"}} or "joint", if it is drawn site by site: see sumout.explain), '
 
 
 def _shorten(rows: Any, mixing: Mixing) -> list[str]:

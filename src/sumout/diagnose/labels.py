@@ -20,42 +20,72 @@ Permutations = np.ndarray  # (chain, draw, K): new component k is the old one of
 
 @dataclass(frozen=True)
 class Switching:
-    """Variables that agree once components are in the same order, and whether one order for each chain is enough."""
+    """Variables that agree once components are in the same order.
+
+    Attributes:
+        names: of the variables.
+        by: one that tells the components apart.
+        is_within: whether labels switch within chains, too.
+    """
 
     names: tuple[str, ...]
+    by: str
     is_within: bool
 
 
-def find_switching(x: Draws, z: Draws, agrees: Callable[[np.ndarray], bool]) -> list[Switching]:
+def find_switching(x: Draws, z: Draws, others: Draws, agrees: Callable[[np.ndarray], bool]) -> list[Switching]:
     """What of the variables is explained by labels.
 
     Args:
         x: continuous variables about which chains disagree, or that mix too slowly.
         z: such discrete ones, by values.
+        others: the other continuous variables.
         agrees: whether the chains of a variable agree and mix.
     """
     found, left = [], dict(x)
-    for num in sorted({size for value in x.values() for size in value.shape[2:] if 2 <= size <= MOST_COMPONENTS}):
+    # Where a variable is always in order, components have a meaning. One that has nothing to do with them may happen to
+    # be so, too: where a single order for each chain mends all, that is evidence enough.
+    ordered = {value.shape[2] for value in x.values() if _is_ordered(value)}
+    maybe_ordered = {value.shape[2] for value in others.values() if _is_ordered(value)}
+    sizes = {size for value in x.values() for size in value.shape[2:] if 2 <= size <= MOST_COMPONENTS}
+    for num in sorted(sizes - ordered):
         group = {name: value for name, value in left.items() if num in value.shape[2:]}
         labels = {name: value for name, value in z.items() if _are_labels(value, num)}
-        for order, is_within in _orders(group, num):
+        for order, by, is_within in _orders(group, num):
+            if is_within and num in maybe_ordered:
+                continue
             mended = [name for name, value in group.items() if any(map(agrees, _relabelled(value, order)))]
             if mended:
                 mended += [name for name, value in labels.items() if agrees(_relabelled_values(value, order))]
-                found.append(Switching(tuple(mended), is_within))
+                found.append(Switching(tuple(mended), by, is_within))
                 left = {name: value for name, value in left.items() if name not in mended}
                 break
     return found
 
 
-def _orders(group: Draws, num: int) -> Iterator[tuple[Permutations, bool]]:
-    """Orders of the components to try, and whether they differ within chains."""
-    vectors = {name: value for name, value in group.items() if value.shape[2:] == (num,)}
+def _orders(group: Draws, num: int) -> Iterator[tuple[Permutations, str, bool]]:
+    """Orders of the components to try, by what they go, and whether they differ within chains."""
     if not group:
         return
-    yield _match_chains(group, num), False
-    for value in vectors.values():
-        yield np.argsort(value, axis=-1), True
+    vectors = {name: value for name, value in group.items() if value.shape[2:] == (num,)}
+    clearest = sorted(vectors, key=lambda name: -_separation(vectors[name]))
+    yield _match_chains(group, num), (clearest or list(group))[0], False
+    for name in clearest:
+        yield np.argsort(vectors[name], axis=-1), name, True
+
+
+def _separation(vector: np.ndarray) -> float:
+    """How far apart the sorted components are, by their spreads."""
+    in_order = np.sort(vector, axis=-1).reshape(-1, vector.shape[-1])
+    return float((np.diff(in_order.mean(axis=0)) / (in_order.std(axis=0).mean() + 1e-300)).min())
+
+
+def _is_ordered(value: np.ndarray) -> bool:
+    """Whether a vector has its components in the same order at all draws."""
+    if value.ndim != 3 or not 2 <= value.shape[2] <= MOST_COMPONENTS:
+        return False
+    steps = np.sign(np.diff(value, axis=-1))
+    return bool((steps == steps[:1, :1]).all() and (steps[0, 0] == steps[0, 0, 0]).all())
 
 
 def _match_chains(group: Draws, num: int) -> Permutations:

@@ -23,6 +23,7 @@ MOST_JUDGED = 50  # columns of a discrete variable: those in which chains and th
 MOST_ELEMENTS = 2**24  # of columns that are made at a time
 LEAST_RHAT = 1.01  # below, chains agree well enough whatever chance explains
 FALSE_ALARMS = 1e-3  # how often chance may pass the bound, over all columns of a run
+DRIFT = 0.25  # variance between halves of a chain over that between chains, from which chains drift
 FEWEST_CHANGES = 10  # draws of each chain, on average, in which a discrete column has its rarer value; else no verdict
 
 
@@ -54,7 +55,7 @@ def judge_agreement(column: np.ndarray, num_columns: int) -> Verdict:
 
 
 def _judge(column: np.ndarray, false_alarms: float) -> Verdict:
-    from scipy.stats import chi2, f  # takes a while to import
+    from scipy.stats import f  # takes a while to import
 
     half = column.shape[1] // 2
     halves = np.stack([column[:, :half], column[:, -half:]])  # (half, chain, draw)
@@ -62,14 +63,16 @@ def _judge(column: np.ndarray, false_alarms: float) -> Verdict:
     if np.ptp(means) == 0:
         return Verdict(1.0, LEAST_RHAT, False)
     if (np.ptp(halves, axis=-1) == 0).all():
-        return Verdict(np.inf, LEAST_RHAT, bool(np.ptp(means, axis=0).max() > 0))
+        return Verdict(np.inf, LEAST_RHAT, _is_drifting(means))
     chains, effective = len(column), effective_within(column)
     r_hat = np.sqrt(1 - 1 / half + means.var(ddof=1) / within)
     chance = means.size / effective * f.isf(false_alarms, means.size - 1, max(effective / chains, 1))
-    # Halves of a chain differ by 2 m W / S in variance, if it does not drift.
-    drift = (np.diff(means, axis=0) ** 2).sum() / (2 * within * means.size / effective)
-    is_drifting = bool(drift > chi2.isf(0.01, chains))
-    return Verdict(float(r_hat), max(float(np.sqrt(1 - 1 / half + chance)), LEAST_RHAT), is_drifting)
+    return Verdict(float(r_hat), max(float(np.sqrt(1 - 1 / half + chance)), LEAST_RHAT), _is_drifting(means))
+
+
+def _is_drifting(means: np.ndarray) -> bool:
+    """Whether the halves of chains, `(half, chain)`, differ as chains do; in modes of their own they do not."""
+    return bool((np.diff(means, axis=0) ** 2).mean() / 2 > DRIFT * means.mean(axis=0).var(ddof=1))
 
 
 def effective_within(column: np.ndarray) -> float:
@@ -131,7 +134,7 @@ def judge_sites(z: np.ndarray, fewest: float) -> SiteMixing:
     judged, num_columns = _most_different(z)
     effective, r_hat, apart, frozen, slow = [np.nan], [(np.nan, np.nan)], set(), set(), set()
     for site, column in judged:
-        effective.append(_effective(column))
+        effective.append(effective_draws(column))
         # Of what hardly ever happens neither the number of effective draws nor the law of r_hat is known.
         is_known = min(np.sum(column != value) for value in (column.min(), column.max())) >= FEWEST_CHANGES * len(z)
         verdict = judge_agreement(column, num_columns) if len(z) > 1 else Verdict(np.nan, np.inf, False)
@@ -147,10 +150,11 @@ def judge_sites(z: np.ndarray, fewest: float) -> SiteMixing:
     return SiteMixing(least, *worst, num_sites, len(apart), len(frozen), len(slow))
 
 
-def _effective(column: np.ndarray) -> float:
+def effective_draws(column: np.ndarray) -> float:
+    """ArviZ's effective draws in the bulk of a column, `(chain, draw)`; disagreement of chains counts."""
     from arviz_stats.base import array_stats  # takes half a second to import
 
-    return float(array_stats.ess(column, chain_axis=0, draw_axis=1, method="bulk"))
+    return float(array_stats.ess(column, chain_axis=0, draw_axis=1, method="bulk"))  # pyright: ignore
 
 
 def _most_different(z: np.ndarray) -> tuple[list[tuple[int, np.ndarray]], int]:

@@ -99,7 +99,8 @@ class HMC(Trajectories):
             return follow(target, start, momentum, z, data, step_size, tuning.scale, leaps * smaller)
 
         # The warm-up learns from what fails, and in its beginning much does.
-        found = follow_patiently(follow_from, start, momentum, level[0], ~tuning.search.is_under_way)
+        is_patient = tuning.search.is_settled | (self.step_size is not None)
+        found = follow_patiently(follow_from, start, momentum, level[0], is_patient)
         info = Info(found.point.log_density, found.acceptance, tuning.step_size, found.gain < -DIVERGENCE)
         return State(found.point, z, tuning), info
 
