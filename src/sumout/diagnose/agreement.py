@@ -21,7 +21,8 @@ FEWEST_EFFECTIVE = 100  # for each chain, in the bulk and in the tails
 FEWEST_OF_DENSITY = 25  # likewise, of lp, which is of no interest in itself
 MOST_TIMES_LONGER = 20  # a run that would have to be longer than that needs something else
 TIMES_BETTER = 2  # effective draws once components are in order, lest small gains by sorting count as labels
-MOST_SHOWN = 5  # variables
+MOST_SHOWN = 5  # names
+MOST_ELEMENTS = 3  # of a variable that are named; of more it is told how many
 
 
 @dataclass(frozen=True)
@@ -221,11 +222,14 @@ def _other_plan(mixing: Mixing) -> str:
 
 
 def _shorten(rows: Any, mixing: Mixing) -> list[str]:
-    """Names of rows; of several elements of a variable, how many they are."""
+    """Names of rows; of many elements of a variable, how many they are."""
     counts, sizes = Counter(mixing.names[row] for row in rows), Counter(mixing.names.values())
-    single = {mixing.names[row]: row for row in rows}
-    some = {name: single[name] if num == 1 else f"{name} ({num} of {sizes[name]})" for name, num in counts.items()}
-    return [name if num == sizes[name] else some[name] for name, num in counts.items()]
+    found = []
+    for name, num in counts.items():
+        elements = [row for row in rows if mixing.names[row] == name]
+        some = [name if num == sizes[name] else f"{name} ({num} of {sizes[name]})"]
+        found += elements if num <= MOST_ELEMENTS else some
+    return found
 
 
 def _of_sites(name: str, num: int, total: int) -> str:
