@@ -157,7 +157,7 @@ def autoregressive(rng, effective, shape=(), draws=1000):
 
 @pytest.mark.parametrize("effective", [700, 1500, 4000])
 def test_chains_that_agree_are_not_said_to_disagree(effective):
-    """Of chains with one law alarm is given once in 1,000 runs; r_hat above 1.01 has one in ten with 700 draws."""
+    """Alarm is given in one run of 1,000 whose chains have one law, though some of 50 r_hat are above 1.01."""
     rng = np.random.default_rng(effective)
     large = 0
     for _ in range(3):
