@@ -9,7 +9,7 @@ from arviz_base import from_dict
 
 import sumout
 from sumout.diagnose.bias import read_meters, worst_excess
-from sumout.diagnose.mixing import site_columns
+from sumout.diagnose.mixing import judge_agreement, site_columns
 from sumout.errors import SamplingWarning
 
 CHAINS, DRAWS = 4, 2000
@@ -134,3 +134,141 @@ def test_columns_of_z():
     assert site_columns(z).shape == (1, 3, 8)  # two sites, four values
     assert site_columns(np.arange(40).reshape(2, 20, 1)).shape == (2, 20, 1)
     assert site_columns(np.array([[[True, False], [False, False]]])).shape == (1, 2, 2)
+
+
+def tree_of(posterior, discrete=()):
+    """A made-up run of these variables, with nothing known of gradients."""
+    shape = next(iter(posterior.values())).shape[:2]
+    stats = {"lp": np.random.default_rng(9).normal(size=shape)}
+    tree = from_dict({"posterior": posterior, "sample_stats": stats})
+    tree["posterior"].attrs["discrete"] = list(discrete)
+    return tree
+
+
+def autoregressive(rng, effective, shape=(), draws=1000):
+    """Four chains of so many effective draws in all."""
+    times = CHAINS * draws / effective
+    correlation = (times - 1) / (times + 1)
+    x = rng.normal(size=(CHAINS, draws, *shape))
+    for t in range(1, draws):
+        x[:, t] = correlation * x[:, t - 1] + np.sqrt(1 - correlation**2) * x[:, t]
+    return x
+
+
+@pytest.mark.parametrize("effective", [700, 1500, 4000])
+def test_chains_that_agree_are_not_said_to_disagree(effective):
+    """Alarm is given in one run of 1,000 whose chains have one law, though some of 50 r_hat are above 1.01."""
+    rng = np.random.default_rng(effective)
+    large = 0
+    for _ in range(3):
+        table, text = complaints(tree_of({"x": autoregressive(rng, effective, (50,))}))
+        assert "disagree" not in text
+        large += (table.loc["x[0]":"x[49]", "r_hat"] > 1.01).any()
+    assert large or effective > 700
+
+
+def test_the_bound_on_r_hat_holds_its_level():
+    """A tenth of a column is allowed ten times what a run is, one alarm in 100: of 450, 7 deviations more at most."""
+    rng = np.random.default_rng(0)
+    columns = [autoregressive(rng, effective, (150,)) for effective in (100, 400, 1500)]
+    alarms = sum(judge_agreement(x[..., i], 0.1).disagrees for x in columns for i in range(150))
+    assert alarms < 4.5 + 7 * np.sqrt(4.5)
+
+
+def test_few_effective_draws_of_a_count_are_told_with_the_draws_needed():
+    """The sum of indicators, 200 effective draws: today's case of an sd too small without a word."""
+    rng = np.random.default_rng(3)
+    num = np.round(150 + 9 * autoregressive(rng, 200)).astype(int)
+    z = rng.integers(0, 2, size=(CHAINS, 1000, 30))
+    table, text = complaints(tree_of({"N": num, "z": z}, ["z"]))
+    assert "draws of N are worth only" in text
+    assert 'plan={"z": "sum"}' in text
+    needed = int(text.split("draws=")[1].split()[0])
+    assert needed == pytest.approx(400 / table.loc["N", ["ess_bulk", "ess_tail"]].min() * 1000, rel=0.1)
+    assert complaints(tree_of({"N": np.round(9 * autoregressive(rng, 3000)), "z": z}, ["z"]))[1] == ""
+
+
+def test_few_effective_draws_in_the_tail_alone_are_told():
+    rng = np.random.default_rng(4)
+    width = np.exp(1.5 * autoregressive(rng, 60))
+    _, text = complaints(tree_of({"x": width * rng.normal(size=width.shape)}))
+    assert "draws of x are worth only" in text
+
+
+def test_more_draws_are_not_advised_for_modes():
+    rng = np.random.default_rng(5)
+    x = autoregressive(rng, 3000) + np.array([0, 0, 0, 0.35])[:, None]
+    table, text = complaints(tree_of({"g": x}))
+    assert "chains disagree about g" in text
+    assert "more draws do not mend" in text
+    assert f"{table.loc['g', 'r_hat']:.3f}" in text  # digits that tell it from the bound
+    drifting = autoregressive(rng, 3000) + np.linspace(0, 1.5, 1000) * np.array([1, -1, 1, -1])[:, None]
+    assert "longer warm-up (tune)" in complaints(tree_of({"g": drifting}))[1]
+
+
+def test_a_frozen_z_is_told_once_for_all_sites():
+    z = np.random.default_rng(0).integers(0, 3, size=(CHAINS, 1000, 400))
+    z[:, :, :100] = np.arange(CHAINS)[:, None, None] % 3
+    _, text = complaints(tree_of({"z": z}, ["z"]))
+    assert text.count("z (at least") == 1
+    assert "never changes within a chain: more draws do not help" in text
+
+
+def mixture(rng, orders):
+    """Draws of a mixture of two components whose labels are in that order, axes (chain, draw, component)."""
+    shape = (*orders.shape[:2], 2)
+    mu = np.array([-2.0, 2.0]) + 0.3 * rng.normal(size=shape)
+    sigma = np.array([1.0, 0.5]) * np.exp(0.1 * rng.normal(size=shape))
+    first = 0.3 + 0.05 * rng.normal(size=shape[:2])
+    weights = np.stack([first, 1 - first], axis=-1)
+    z = (rng.uniform(size=(*shape[:2], 20)) < np.linspace(0.05, 0.95, 20)).astype(int)
+    posterior = {name: np.take_along_axis(v, orders, -1) for name, v in (("mu", mu), ("sigma", sigma))}
+    posterior["weights"] = np.take_along_axis(weights, orders, -1)
+    return posterior | {"z": np.take_along_axis(orders, z, -1), "b": rng.normal(size=shape)}
+
+
+STRAIGHT, CROSSED = np.array([0, 1]), np.array([1, 0])
+
+
+def test_labels_that_differ_between_chains_are_named():
+    orders = np.array([STRAIGHT, CROSSED, STRAIGHT, CROSSED])[:, None].repeat(1000, axis=1)
+    _, text = complaints(tree_of(mixture(np.random.default_rng(6), orders), ["z"]))
+    assert "labels of the components of mu, sigma, weights, z are switched between chains:" in text
+    assert "OrderedTransform on mu" in text
+    assert "disagree" not in text
+    assert "worth only" not in text
+
+
+def test_labels_that_switch_within_chains_are_named():
+    rng = np.random.default_rng(7)
+    orders = np.stack([STRAIGHT, CROSSED])[rng.integers(0, 2, size=(CHAINS, 5))].repeat(200, axis=1)
+    _, text = complaints(tree_of(mixture(rng, orders), ["z"]))
+    assert "labels of the components of mu, sigma, weights, z are switched between chains and within them" in text
+    assert "disagree" not in text
+
+
+def test_modes_that_no_order_explains_are_no_labels():
+    rng = np.random.default_rng(8)
+    orders = np.broadcast_to(STRAIGHT, (CHAINS, 1000, 2))
+    posterior = mixture(rng, orders)
+    posterior["mu"] = posterior["mu"] + np.array([0, 0, 0, 3.0])[:, None, None]
+    _, text = complaints(tree_of(posterior, ["z"]))
+    assert "labels" not in text
+    assert "chains disagree about mu" in text
+    ordered = mixture(rng, np.array([STRAIGHT, CROSSED, STRAIGHT, CROSSED])[:, None].repeat(1000, axis=1))
+    ordered["mu"] = np.sort(ordered["mu"], axis=-1) + np.array([0, 0, 0, 3.0])[:, None, None]
+    assert "labels" not in complaints(tree_of(ordered, ["z"]))[1]
+
+
+def test_transitions_between_switched_states_are_part_of_the_labels():
+    rng = np.random.default_rng(10)
+    orders = np.array([[0, 1, 2], [2, 0, 1], [1, 0, 2], [0, 1, 2]])
+    mu, rates = np.array([-3.0, 0.0, 3.0]), np.array([[0.8, 0.15, 0.05], [0.2, 0.7, 0.1], [0.3, 0.1, 0.6]])
+    noise = rng.normal(size=(CHAINS, 1000, 3, 3))
+    posterior = {
+        "mu": mu[orders][:, None] + 0.3 * noise[..., 0],
+        "rates": np.stack([rates[np.ix_(o, o)] for o in orders])[:, None] + 0.01 * rng.normal(size=noise.shape),
+    }
+    _, text = complaints(tree_of(posterior))
+    assert "components of mu, rates are switched between chains" in text
+    assert "disagree" not in text

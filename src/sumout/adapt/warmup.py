@@ -61,7 +61,7 @@ class Tuning:
             return Tuning(self.scale, self.is_learnt, search, gathered)
 
         tuned = jax.lax.cond(ended, close_window, carry_on)
-        search = jax.tree.map(lambda a, b: jnp.where(t + 1 == length, a, b), tuned.search.restart(), tuned.search)
+        search = jax.tree.map(lambda a, b: jnp.where(t + 1 == length, a, b), tuned.search.settle(), tuned.search)
         return replace(tuned, search=search)
 
     @property

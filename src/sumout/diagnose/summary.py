@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sumout.adapt.mixing import slowest
+from sumout.diagnose.agreement import Mixing, complain_of_mixing
 from sumout.diagnose.bias import TOLERANCE, Meter, read_meters, worst_excess
 from sumout.diagnose.chains import complain_of_chains
-from sumout.diagnose.mixing import site_columns
+from sumout.diagnose.mixing import LEAST_RHAT
 from sumout.errors import OptionError, SamplingWarning
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-MOST_RHAT = 1.01
-FEWEST_EFFECTIVE = 100
+MOST_RHAT = LEAST_RHAT
 LEAST_ACCEPTANCE = 0.4
 RUN_STATS = ("acceptance_rate", "step_size", "noise_share", "diverging")
 
@@ -64,15 +64,15 @@ def examine(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> tup
     shown = list(var_names) if var_names is not None else [name for name in known if name not in discrete]
     meters = read_meters(idata)
     table = _continuous(idata, shown, meters)
-    below = _below(idata, discrete)
+    mixing = Mixing.read(idata, table, shown, discrete)
     if var_names is None:
-        for name, numbers in below.items():
+        for name, numbers in _below(idata, mixing).items():
             table.loc[name] = numbers
     stats = idata["sample_stats"].to_dataset()
     table.attrs.update({name: float(stats[name].values.mean()) for name in RUN_STATS if name in stats})
     if "diverging" in stats:
         table.attrs["diverging"] = int(stats["diverging"].values.sum())
-    return table, _complaints(idata, table, meters, below)
+    return table, _complaints(idata, table, meters, mixing)
 
 
 def _continuous(idata: "xr.DataTree", shown: list[str], meters: dict[str, Meter]) -> Any:
@@ -104,22 +104,15 @@ def _of_rows(meter: Meter | None, shape: tuple[int, ...]) -> np.ndarray:
     return np.tile(both[np.argmax(meter.excess)], (size, 1))
 
 
-def _below(idata: "xr.DataTree", discrete: list[str]) -> dict[str, dict[str, float]]:
+def _below(idata: "xr.DataTree", mixing: Mixing) -> dict[str, dict[str, float]]:
     """Rows for the log density and for the discrete variables."""
     lp = np.asarray(idata["sample_stats"]["lp"].values, float)
-    columns = {"lp": lp[..., None]} | {
-        name: site_columns(np.asarray(idata["posterior"][name].values)) for name in discrete
-    }
-    rows = {}
-    for name, of_variable in columns.items():
-        ess, r_hat = slowest(of_variable)
-        rows[name] = {"ess_bulk": ess, "r_hat": r_hat}
-    return {"lp": {"mean": float(lp.mean()), "sd": float(lp.std()), **rows.pop("lp")}, **rows}
+    ess, r_hat = slowest(lp[..., None])
+    rows = {name: {"ess_bulk": sites.effective, "r_hat": sites.r_hat} for name, sites in mixing.sites.items()}
+    return {"lp": {"mean": float(lp.mean()), "sd": float(lp.std()), "ess_bulk": ess, "r_hat": r_hat}, **rows}
 
 
-def _complaints(
-    idata: "xr.DataTree", table: Any, meters: dict[str, Meter], below: dict[str, dict[str, float]]
-) -> list[str]:
+def _complaints(idata: "xr.DataTree", table: Any, meters: dict[str, Meter], mixing: Mixing) -> list[str]:
     found = complain_of_chains(idata)
     stats = idata["sample_stats"].to_dataset()
     if "is_noise_too_large" in stats and bool(stats["is_noise_too_large"].values.any()):
@@ -133,21 +126,7 @@ def _complaints(
             "give a smaller step_size."
         )
     found += _bias(meters)
-    few = {str(name): ess for name, ess in table["ess_bulk"].items() if ess < FEWEST_EFFECTIVE}
-    few |= {name: row["ess_bulk"] for name, row in below.items() if row["ess_bulk"] < FEWEST_EFFECTIVE}
-    if few:
-        found.append(
-            f"the draws of {_list(few)} are worth only {min(few.values()):.0f} independent ones or so: run longer "
-            "(draws), or put more steps between draws (steps)."
-        )
-    if idata["posterior"].sizes["chain"] > 1:
-        r_hat = {str(name): value for name, value in table["r_hat"].items() if value > MOST_RHAT}
-        if r_hat:
-            found.append(
-                f"chains disagree about {_list(r_hat)} (r_hat up to {max(r_hat.values()):.2f}): run longer, or look "
-                "whether they sit in different modes."
-            )
-    return found
+    return found + complain_of_mixing(idata, mixing)
 
 
 def _bias(meters: dict[str, Meter]) -> list[str]:

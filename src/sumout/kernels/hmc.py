@@ -10,6 +10,8 @@ given z are crossed slowly.
 Once x has unit scale, a trajectory has gone far enough after about a quarter of a period. So its length is known before
 its step size is, and the number of steps follows from both: no tree is built, and all chains take as many steps. Until
 the scale is learnt nobody knows how far is far enough, and trajectories are kept short.
+
+After the warm-up a trajectory that diverges is tried again with smaller steps (`delayed_rejection.py`).
 """
 
 from dataclasses import dataclass
@@ -24,8 +26,9 @@ from jaxtyping import Array
 from sumout.adapt.warmup import Tuning
 from sumout.errors import OptionError
 from sumout.gradient import Target
+from sumout.kernels.delayed_rejection import follow_patiently
 from sumout.kernels.kernel import GRADIENTS_PER_DRAW, over_chains
-from sumout.kernels.leapfrog import follow, gain
+from sumout.kernels.leapfrog import Point, follow
 from sumout.kernels.tuned import DIVERGENCE, Info, State, Trajectories
 from sumout.program import Data
 from sumout.randomness import as_normal, split, uniform
@@ -81,20 +84,25 @@ class HMC(Trajectories):
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One move on z, one trajectory."""
         del t
-        assert isinstance(self.target, Target)
-        key_z, key_x = (key, key) if self.target.is_still else split(key)
+        target = self.target
+        assert isinstance(target, Target)
+        key_z, key_x = (key, key) if target.is_still else split(key)
         start, z = self.move(key_z, state, data)
         # All from one call: on small programs random numbers are most of what there is to compile.
         level, shortening, *rest = jnp.split(uniform(key_x, (state.x.size + 2,), state.x.dtype), (1, 2))
         momentum, jitter = as_normal(rest[0]), 1 - self.jitter * shortening[0]
-        step_size, scale = state.tuning.step_size, state.tuning.scale
-        leaps = self._leaps(state.tuning)
-        end, final = follow(self.target, start, momentum, z, data, jitter * step_size, scale, leaps)
-        error = gain((start.log_density, momentum), (end.log_density, final))
-        acceptance = jnp.exp(jnp.minimum(error, 0.0))
-        accepted = level[0] < acceptance
-        point = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), end, start)
-        return State(point, z, state.tuning), Info(point.log_density, acceptance, step_size, error < -DIVERGENCE)
+        tuning = state.tuning
+        leaps = self._leaps(tuning)
+
+        def follow_from(start: Point, momentum: Array, smaller: Array) -> tuple[Point, Array]:
+            step_size = jitter * tuning.step_size / smaller
+            return follow(target, start, momentum, z, data, step_size, tuning.scale, leaps * smaller)
+
+        # The warm-up learns from what fails, and in its beginning much does.
+        is_patient = tuning.search.is_settled | (self.step_size is not None)
+        found = follow_patiently(follow_from, start, momentum, level[0], is_patient)
+        info = Info(found.point.log_density, found.acceptance, tuning.step_size, found.gain < -DIVERGENCE)
+        return State(found.point, z, tuning), info
 
     def tuned(self, states: Any) -> dict[str, Any]:
         """Also the number of leapfrog steps, where it is tuned."""
