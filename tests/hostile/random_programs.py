@@ -31,6 +31,7 @@ from numpyro.distributions import constraints
 import sumout
 from sumout.about_z import probabilities
 from sumout.errors import SumoutError
+from sumout.gradient import make_target
 from sumout.likelihood import build_likelihood
 from sumout.plan import Plan, make_plan
 from sumout.program import Program
@@ -431,7 +432,7 @@ class _Examination:
         likelihood = build_likelihood(plan) if program.log_likelihood_named is not None else None
 
         def all_at(x: Any) -> Any:
-            found = {"value": jax.value_and_grad(plan.log_density)(x, z, data)}
+            found = {"value": make_target(plan).value_and_gradient(x, z, data)}
             if turn == 0 and plan.summation is not None:
                 found["marginals"] = plan.summation.log_marginals(x, z, data)
             if turn == 1 and plan.summation is not None:
