@@ -51,10 +51,11 @@ def test_before_the_first_draw_there_is_nothing_to_keep(monkeypatch):
 
 
 def test_the_second_signal_leaves_at_once():
-    with pytest.raises(KeyboardInterrupt), stoppable() as is_asked_to_stop:
-        assert not is_asked_to_stop()
+    with pytest.raises(KeyboardInterrupt), stoppable() as stop:
+        stop.is_deferred = True
+        assert not stop.is_asked
         signal.raise_signal(signal.SIGINT)
-        assert is_asked_to_stop()
+        assert stop.is_asked
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -63,8 +64,8 @@ def test_other_threads_sample_too():
     answers = []
 
     def ask():
-        with stoppable() as is_asked_to_stop:
-            answers.append(is_asked_to_stop())
+        with stoppable() as stop:
+            answers.append(stop.is_asked)
 
     thread = threading.Thread(target=ask)
     thread.start()
