@@ -69,6 +69,8 @@ class InMemory(Memory):
             self._parts = [jax.tree.map(lambda a: a[:, num:], record)]
             groups = self._naming.groups(now, self._key, lambda: self._stop.is_overdue(FOR_NAMES))
             self._named += [groups] if groups else []
+            if not groups or groups["sample_stats"]["lp"].shape[1] < num:
+                self._parts = []  # there must be no gap
 
     def result(self, place: Place) -> "xr.DataTree":
         """What was drawn."""
