@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return code
     except KeyboardInterrupt as error:
         note_interrupt()
-        print(f"sumout: {error or 'interrupted.'}", file=sys.stderr)
+        print(f"sumout: {str(error) or 'interrupted.'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # whoever was reading has stopped, as in `sumout explain … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

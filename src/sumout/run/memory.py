@@ -82,7 +82,10 @@ class InMemory(Memory):
                 else "asked to stop before a draw was named: there is nothing to return."
             )
         naming = self._naming
-        groups: Groups = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *self._named)
+        groups: Groups = {  # not by JAX, which would sort the names
+            group: {name: np.concatenate([part[group][name] for part in self._named], axis=1) for name in named}
+            for group, named in self._named[0].items()
+        }
         is_complete = groups["sample_stats"]["lp"].shape[1] == self.draws
         about = {**self._attrs, "steps": place.steps, "sampling_time": place.seconds, "complete": is_complete}
         return build_tree(
