@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import sumout
 from sumout.background import in_threads
@@ -104,6 +105,16 @@ def test_naming_that_takes_too_long_is_left_behind(monkeypatch, tmp_path, is_sto
     if is_stored:
         rest = sumout.sample(PROGRAM, "ghmc", plan={"coin": "draw"}, **OPTIONS, **store)
         np.testing.assert_array_equal(rest.posterior["theta"], whole.posterior["theta"])
+
+
+def test_draws_named_on_the_way_are_the_draws(monkeypatch):
+    whole = sumout.sample(PROGRAM, "ghmc", plan={"coin": "draw"}, **OPTIONS)
+    monkeypatch.setattr(memory, "SELDOM", 0.0)
+    monkeypatch.setattr(memory, "ENOUGH", 1)
+    parts = sumout.sample(PROGRAM, "ghmc", plan={"coin": "draw"}, **OPTIONS)
+    assert parts.posterior.attrs["complete"]
+    for group in ("posterior", "sample_stats", "unconstrained_gradient"):
+        xr.testing.assert_equal(parts[group].to_dataset(), whole[group].to_dataset())
 
 
 def test_the_search_for_starts_is_interrupted(monkeypatch):

@@ -1,7 +1,8 @@
 """A run in memory: its draws are kept until they become the result."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 ENOUGH = 4 * BLOCK  # draws of all chains that are named at a time, at least
+SELDOM = 5.0  # seconds between; a short run is named in one piece
 
 
 class Memory:
@@ -35,7 +37,7 @@ class Memory:
         """All of them; None if there are none."""
         if not self._parts:
             return None
-        return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *self._parts)
+        return jax.tree.map(lambda *parts: _joined(parts), *self._parts)
 
 
 class InMemory(Memory):
@@ -49,15 +51,19 @@ class InMemory(Memory):
         self.draws, self._key, self._stop = draws, key, stop
         self._kernel, self._naming, self._attrs = kernel, naming, attrs
         self._named: list[Groups] = []
+        self._last = perf_counter()
 
     def place(self, like: Any) -> Place | None:
         """A run in memory always begins at the beginning."""
         del like
 
     def __call__(self, place: Place, records: Record) -> None:
-        """Keep them, and name whole blocks of draws once there are enough."""
+        """Keep them, and now and then name whole blocks of them, once there are enough."""
         super().__call__(place, records)
-        if sum(part.number.size for part in self._parts) >= ENOUGH and self._naming.is_ready:
+        if place.done <= self.tune:
+            self._last = perf_counter()
+        is_time = perf_counter() - self._last > SELDOM
+        if is_time and sum(part.number.size for part in self._parts) >= ENOUGH and self._naming.is_ready:
             self._name(BLOCK // math.gcd(BLOCK, len(records.number)))
 
     def _name(self, multiple: int = 1) -> None:
@@ -71,6 +77,7 @@ class InMemory(Memory):
             self._named += [groups] if groups else []
             if not groups or groups["sample_stats"]["lp"].shape[1] < num:
                 self._parts = []  # there must be no gap
+            self._last = perf_counter()
 
     def result(self, place: Place) -> "xr.DataTree":
         """What was drawn."""
@@ -83,7 +90,7 @@ class InMemory(Memory):
             )
         naming = self._naming
         groups: Groups = {  # not by JAX, which would sort the names
-            group: {name: np.concatenate([part[group][name] for part in self._named], axis=1) for name in named}
+            group: {name: _joined([part[group][name] for part in self._named]) for name in named}
             for group, named in self._named[0].items()
         }
         is_complete = groups["sample_stats"]["lp"].shape[1] == self.draws
@@ -92,3 +99,8 @@ class InMemory(Memory):
             groups, self._kernel.tuned(place.states), naming.program.observed,
             dims=naming.dims, coordinates=naming.coordinates, about=naming.about(about),
         )  # fmt: skip
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Draws after draws."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
