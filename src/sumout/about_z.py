@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.background import attentive_jit
 from sumout.errors import OptionError
 from sumout.marginal.summation import Summation
 from sumout.nuisance.gibbs import Gibbs
@@ -59,7 +60,7 @@ def marginals(program: Program, idata: "xr.DataTree") -> "xr.Dataset":
 
     x, z = _draws(program, idata)
     plan = plan_for(program)
-    table = np.asarray(jax.jit(partial(_mean_probabilities, plan))(x, z, program.data))
+    table = np.asarray(attentive_jit(partial(_mean_probabilities, plan))(x, z, program.data))
     arrays = {}
     for name, numbers in plan.structure.site_numbers.items():
         support = program.z[name].support
@@ -165,7 +166,7 @@ def _most_probable(summation: Summation, program: Program, x: Array, z: Nuisance
     def spaced(most: int) -> Array:
         return x[np.unique(np.linspace(0, len(x) - 1, most).astype(int))]
 
-    @jax.jit
+    @attentive_jit
     def judge(candidates: Array, judges: Array, data: Data) -> tuple[Nuisance, Array]:
         modes = jax.lax.map(lambda x: summation.most_probable(x, one, data), candidates)
 

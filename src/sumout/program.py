@@ -9,8 +9,10 @@ pytree of arrays the model was given; it is always an argument, never a constant
 """
 
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import RLock
 from typing import Any, TypeVar
 
 import jax
@@ -128,9 +130,15 @@ class Program:
     def remember(self, label: Hashable, make: Callable[[], T]) -> T:
         """What `make` returned when it was first called under this label; in single and double precision apart."""
         label = (label, jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
-        if label not in self.memory:
-            self.memory[label] = make()
-        return self.memory[label]
+        with self.alone():
+            if label not in self.memory:
+                self.memory[label] = make()
+            return self.memory[label]
+
+    def alone(self) -> AbstractContextManager[Any]:
+        """Of several threads that work out something about the program, let one go ahead."""
+        # Not made with the program, as programs can be pickled and locks cannot.
+        return self.memory.setdefault(RLock, RLock())
 
     @property
     def num_x(self) -> int:

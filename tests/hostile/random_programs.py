@@ -108,7 +108,7 @@ def make(spec: Spec) -> RandomProgram:
     supports = _supports(rng, is_named=is_numpyro(spec))
     shapes = {name: support.shape for name, support in supports.items()}
     names, terms = list(KINDS), {}
-    for i in range(1 if spec.kind else int(rng.integers(2, 6))):
+    for i in range(1 if spec.kind else int(rng.choice([2, 3, 4, 5], p=[0.6, 0.2, 0.1, 0.1]))):
         if spec.kept is None or i in spec.kept:
             own = np.random.default_rng([spec.seed, i])
             kind = spec.kind or names[own.integers(len(names))]

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.ascent.ends import Ends, lengths
+from sumout.background import attentive_jit
 from sumout.gradient import Target, estimate_gradient
 from sumout.program import Data, Nuisance
 from sumout.randomness import K, Key, fold_in, split, uniform
@@ -51,7 +52,7 @@ def ascend_with_draws(
     means, z = _ascend(target, key_ascent, x, z, data, steps, learning_rate, compiler_options, report)
     x = means.mean(axis=1)
 
-    @partial(jax.jit, compiler_options=compiler_options)
+    @partial(attentive_jit, compiler_options=compiler_options)
     def finish(
         key: Array, means: Array, x: Array, z: Nuisance, data: Data
     ) -> tuple[Nuisance, Array, tuple[Array, Array]]:
@@ -65,7 +66,7 @@ def ascend_with_draws(
         )
         return z, gradients, rises
 
-    @partial(jax.jit, compiler_options=compiler_options)
+    @partial(attentive_jit, compiler_options=compiler_options)
     def compare(key: Array, x: Array, z: Nuisance, data: Data, base: int) -> tuple[Array, Array]:
         first, first_z = jax.tree.map(lambda a: a[base], (x, z))
         gains = jax.vmap(partial(_gains, target), (0, None, None, 0, 0, None))
@@ -121,7 +122,7 @@ def _ascend(
         window = jnp.where(t < half, WINDOWS, (t - half) * WINDOWS // (steps - half))
         return x, estimate.z, moved_on, sums.at[window].add(jnp.append(x, 1.0))  # before half-way: to no window
 
-    @partial(jax.jit, compiler_options=compiler_options)
+    @partial(attentive_jit, compiler_options=compiler_options)
     def advance(keys: Array, states: Any, data: Data, first: Array, count: Array) -> Any:
         def one(key: Array, state: Any) -> Any:
             return jax.lax.fori_loop(0, count, lambda i, state: step(key, state, data, first + i), state)

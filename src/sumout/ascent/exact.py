@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.ascent.ends import Ends, lengths
+from sumout.background import attentive_jit
 from sumout.compiling.ahead import QUICK_COMPILE
 from sumout.program import Data, Nuisance
 
@@ -65,7 +66,7 @@ def ascend_exactly(
             lambda carry: (carry[0] < count) & (carry[1][2] < PATIENCE), step, (jnp.array(0), state)
         )[1]
 
-    @partial(jax.jit, compiler_options=compiler_options)
+    @partial(attentive_jit, compiler_options=compiler_options)
     def advance_all(states: Any, data: Data, count: Array) -> Any:
         return jax.lax.map(lambda state: advance(state, data, count), states)
 
@@ -83,7 +84,7 @@ def _judge(log_density: Callable[[Array, Data], Array], x: Array, z: Nuisance, d
     """Look at the gradient at the ends, and at how it varies within the precision of x."""
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (SHAKES, x.shape[1]))
 
-    @partial(jax.jit, compiler_options=QUICK_COMPILE)
+    @partial(attentive_jit, compiler_options=QUICK_COMPILE)
     def look(x: Array, data: Data) -> tuple[Array, Array, Array]:
         def one(x: Array) -> tuple[Array, Array, Array]:
             unit = SHAKEN_BY * jnp.finfo(x.dtype).eps * jnp.maximum(1.0, jnp.abs(x))

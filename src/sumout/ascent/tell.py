@@ -12,6 +12,7 @@ from sumout.about_z import frequencies, probabilities
 from sumout.ascent.drawn import DRAWS
 from sumout.ascent.ends import Ends, lengths
 from sumout.ascent.maximum import SAME, Ascent, Maximum
+from sumout.background import attentive_jit
 from sumout.compiling.ahead import QUICK_COMPILE, briefly
 from sumout.dependence import used_inputs
 from sumout.errors import ConvergenceWarning, ModelError
@@ -45,7 +46,7 @@ def build_maximum(plan: Plan, ends: Ends, starts: int, key: Key) -> Maximum:
     """The best of the ends as the user knows it; warns where there are doubts."""
     program, best = plan.structure.program, ends.best
     x, z = jnp.asarray(ends.x[best]), jax.tree.map(lambda a: a[best], ends.z)
-    compiled = partial(jax.jit, compiler_options=QUICK_COMPILE)
+    compiled = partial(attentive_jit, compiler_options=QUICK_COMPILE)
     mode = None
     if plan.summation is not None and plan.sums_all:
         mode = compiled(plan.summation.most_probable)(x, z, program.data)
@@ -80,8 +81,10 @@ def _given_x(plan: Plan, key: Key, x: Array, z: Nuisance) -> dict[str, np.ndarra
         name for name, choices in plan.choices.items() if any(choice.method in WITHOUT_TABLE for choice in choices)
     ]
 
-    @partial(jax.jit, static_argnames="moves", compiler_options=briefly(program))
-    def average(key: Array, x: Array, z: Nuisance, data: Data, moves: int) -> tuple[Array, Nuisance]:
+    moves = DRAWS if known_by_draws or not plan.sums_all else 1
+
+    @partial(attentive_jit, compiler_options=briefly(program))
+    def average(key: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Nuisance]:
         key_sweep, key_forward = split(key)
 
         def move(carry: tuple[Nuisance, Array], i: Array) -> tuple[tuple[Nuisance, Array], Nuisance]:
@@ -94,7 +97,7 @@ def _given_x(plan: Plan, key: Key, x: Array, z: Nuisance) -> dict[str, np.ndarra
         (_, total), drawn = jax.lax.scan(move, (z, jnp.zeros(shape.shape, shape.dtype)), jnp.arange(moves))
         return total / moves, drawn
 
-    table, drawn = average(key, x, z, program.data, DRAWS if known_by_draws or not plan.sums_all else 1)
+    table, drawn = average(key, x, z, program.data)
     found = {}
     for name, numbers in plan.structure.site_numbers.items():
         support = program.z[name].support

@@ -2,12 +2,16 @@
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import current_thread, main_thread
 from typing import Any
 
+from sumout.background import note_interrupt
 from sumout.cli import explain, report, run, studies
 from sumout.cli.blame import blame
 from sumout.cli.options import split_reference
@@ -66,13 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _ended_by_sigterm():
             warnings.showwarning = _show_warning
             code = options.run(options)
             sys.stdout.flush()
             return code
-    except KeyboardInterrupt:
-        print("sumout: interrupted.", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        note_interrupt()
+        print(f"sumout: {str(error) or 'interrupted.'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # whoever was reading has stopped, as in `sumout explain … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -82,6 +87,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"sumout: {_words(error, getattr(options, 'model', None))}", file=sys.stderr)
         return 2 if isinstance(error, OptionError | FileError) else 1
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM as Ctrl-C, so that what a command has begun, processes of its own among it, is ended with it."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 def _words(error: Exception, model: str | None) -> str:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from threading import Thread
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from sumout.background import attentively, begin, wait
 from sumout.compiling.one_piece import OPTIONS, fits_one_piece, in_one_piece, largest_array
 from sumout.program import Program
 
@@ -59,11 +59,14 @@ class Ahead:
             traced = self._fn.trace(*args)
             whole = self._whole.lower(*args) if fits_one_piece(traced.jaxpr) else None
             usual = traced.lower if whole else partial(lambda lowered: lowered, traced.lower())
-            future = self._compiled[signature] = Future()
-            is_double = jnp.result_type(float) == jnp.float64
             options = self._options(largest_array(traced.jaxpr))
-            Thread(target=_compile, args=(whole, usual, options, is_double, future)).start()
+            self._compiled[signature] = begin(_compile, whole, usual, options)
         return self._compiled[signature]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that was begun is compiled."""
+        return all(future.done() for future in list(self._compiled.values()))
 
     def _options(self, largest: int) -> dict[str, Any]:
         """How to compile what handles arrays of that many elements at most."""
@@ -77,23 +80,19 @@ class Ahead:
 
     def __call__(self, *args: Any) -> Any:
         """Call it, once it is compiled. Arguments are arrays."""
-        return self.prepare(*args).result()(*args)
+        return attentively(self.compiled(*args), *args)
+
+    def compiled(self, *args: Any) -> Callable[..., Any]:
+        """It, compiled for such arguments."""
+        return wait(self.prepare(*args))
 
 
 def _compile(
-    whole: jax.stages.Lowered | None,
-    usual: Callable[[], jax.stages.Lowered],
-    options: dict[str, Any],
-    is_double: bool,
-    future: "Future[Callable[..., Any]]",
-) -> None:
+    whole: jax.stages.Lowered | None, usual: Callable[[], jax.stages.Lowered], options: dict[str, Any]
+) -> Callable[..., Any]:
     """In one piece, if it can be; as usual if not."""
-    try:
-        if whole is not None:
-            with suppress(jax.errors.JaxRuntimeError):
-                compiled = whole.compile(compiler_options={**OPTIONS, **options})
-                return future.set_result(lambda *args: compiled(*args)[0])
-        with jax.enable_x64(is_double):  # a setting that belongs to a thread
-            future.set_result(usual().compile(compiler_options=options))
-    except BaseException as error:
-        future.set_exception(error)
+    if whole is not None:
+        with suppress(jax.errors.JaxRuntimeError):
+            compiled = whole.compile(compiler_options={**OPTIONS, **options})
+            return lambda *args: compiled(*args)[0]
+    return usual().compile(compiler_options=options)

@@ -14,6 +14,7 @@ from numpyro.distributions.constraints import Constraint
 from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.frontends.bijections import is_identity
+from sumout.frontends.one_at_a_time import one_at_a_time
 from sumout.frontends.refusals import first_line
 from sumout.program import ContinuousSite, DiscreteSite, Program
 from sumout.supports import Count, Finite, Implicit, ImplicitSpec, Support, as_shape
@@ -71,6 +72,7 @@ def density(
     def constrained(x: dict[str, Array]) -> dict[str, Array]:
         return {name: bijection(x[name]) for name, bijection in bijections.items()}
 
+    @one_at_a_time
     def abstract_call(data):
         return log_density(
             {name: jnp.zeros(site.shape) for name, site in continuous.items()},
@@ -80,9 +82,11 @@ def density(
 
     arguments = _trace_arguments(abstract_call, data, continuous, discrete)
 
+    @one_at_a_time
     def log_joint_without_jacobian(x, z, data):
         return jnp.asarray(log_density(constrained(x), z, arguments.rebuild(data)), float)
 
+    @one_at_a_time
     def log_joint(x, z, data):
         values = constrained(x)
         jacobian = sum(
@@ -90,6 +94,7 @@ def density(
         )
         return jnp.asarray(log_density(values, z, arguments.rebuild(data)), float) + jacobian
 
+    @one_at_a_time
     def constrain_named(x, z, data):
         del z, data
         return constrained(x)

@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from numpyro.distributions import MaskedDistribution
-from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from sumout.dependence import used_inputs
@@ -59,8 +58,7 @@ def find_forward(
     x = {name: jax.ShapeDtypeStruct(site.unconstrained_shape, real) for name, site in continuous.items()}
     z = {name: jax.ShapeDtypeStruct(site.shape, site.dtype) for name, site in discrete.items()}
     while names:
-        with validation_enabled():
-            used = used_inputs(jax.make_jaxpr(shown(names))(x, z, data))
+        used = used_inputs(jax.make_jaxpr(shown(names))(x, z, data))
         needed = {name for i, name in enumerate(sorted(z)) if any(output[len(x) + i] for output in used)}
         if needed.isdisjoint(names):
             break

@@ -28,6 +28,7 @@ from sumout.frontends.arguments import BY_VALUE, Arguments, split_arguments, wat
 from sumout.frontends.bijections import is_identity
 from sumout.frontends.forward import Silenced, find_forward, is_whole
 from sumout.frontends.imputed import fill_in, find_imputed, is_missing, log_placeholders, without_placeholders
+from sumout.frontends.one_at_a_time import one_at_a_time
 from sumout.frontends.refusals import (
     OneOfAName,
     check_data,
@@ -88,22 +89,26 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     def silenced(z: dict[str, Any], silent: Sequence[str]) -> Callable[..., Any]:
         return Silenced(model_of(z), silent) if silent else model_of(z)
 
+    @one_at_a_time
     def log_joint_but(silent: Sequence[str], x, z, data):
         with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
             energy = potential_energy(silenced(z, silent), (arguments.rebuild(data),), {}, sites.fill_in(x))
             return sites.log_placeholders(z) - energy
 
+    @one_at_a_time
     def log_joint_without_jacobian(x, z, data):
         values = arguments.rebuild(data)
         with validation_enabled():
             latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
             return sites.log_placeholders(z) + log_density(silenced(z, forward), (values,), {}, latent)[0]
 
+    @one_at_a_time
     def constrain_named(x, z, data):
         given = (arguments.rebuild(data),)
         values = constrain_fn(model_of(z), given, {}, sites.fill_in(x), return_deterministic=True)
         return {name: values[name] for name in [*sites.continuous, *sites.deterministic]}
 
+    @one_at_a_time
     def log_terms_of(names: Iterable[str], x, z, data):
         values = arguments.rebuild(data)
         with validation_enabled():
@@ -111,6 +116,7 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
             trace = handlers.trace(handlers.substitute(model_of(z), data=latent)).get_trace(values)
             return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in names}
 
+    @one_at_a_time
     def draw_forward_named(key, x, z, data):
         values = arguments.rebuild(data)
         known = {name: value for name, value in z.items() if name not in forward}
@@ -120,10 +126,12 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         return {name: trace[name]["value"].astype(z[name].dtype) for name in forward}
 
     def shown(silent: Sequence[str]) -> Callable[..., Any]:
+        @one_at_a_time
         def density_and_names(x, z, data):
             values = (arguments.rebuild(data),)
-            energy = potential_energy(silenced(z, silent), values, {}, sites.fill_in(x))
-            return energy, sites.log_placeholders(z), constrain_named(x, z, data)
+            with validation_enabled():
+                energy = potential_energy(silenced(z, silent), values, {}, sites.fill_in(x))
+                return energy, sites.log_placeholders(z), constrain_named(x, z, data)
 
         return density_and_names
 
@@ -241,6 +249,7 @@ def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> Arguments:
         raise ModelError(describe_failure(error, arguments)) from error
 
 
+@one_at_a_time
 def _trace(call: Callable[[dict], Any], arguments: dict[str, Any], key: jax.Array) -> dict[str, dict]:
     """One random run of the model, as NumPyro's trace of its sites."""
     with validation_enabled():

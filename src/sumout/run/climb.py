@@ -8,17 +8,16 @@ Where there is much data, hills are narrow and valleys long: climbs go on for a 
 them have come to about the same height by then.
 """
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.background import in_threads, is_left_behind
 from sumout.compiling.ahead import Ahead, has_few_sites
 from sumout.gradient import Target
 from sumout.guesses import guess_x, guess_z
@@ -35,9 +34,6 @@ KEPT_POINTS = 100  # about as many of each round, the last one among them
 CLIMBING_RATE, FIRST_STEPS = 0.5, 100
 USUAL_CHAINS = 4
 MEAN_MEMORY, SQUARE_MEMORY, LEAST_SPEED = 0.9, 0.999, 1e-8  # β₁, β₂ and ε of Adam
-
-T = TypeVar("T")
-U = TypeVar("U")
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["points", "z", "tops"], meta_fields=[])
@@ -119,7 +115,7 @@ class Climbs:
         together = self._together(len(keys))
         ways = [self._begin(keys[i : i + together]) for i in range(0, len(keys), together)]
         for rates in self._rounds:
-            _in_threads(lambda way, rates=rates: self._go_on(way, rates, data), ways)
+            in_threads(lambda way, rates=rates: self._go_on(way, rates, data), ways)
             found = [(*_near_tops(way.path, below), way.z) for way in ways]
             points, tops, z = jax.tree.map(
                 lambda *a: np.concatenate(a).reshape(len(keys), self.tries, *a[0].shape[1:]), *found
@@ -142,7 +138,7 @@ class Climbs:
                 z_each = self._step(each, x_each, z_each, data)[2]
             return jax.tree.map(lambda a: np.asarray(a)[:: self.tries], z_each)
 
-        return jax.tree.map(lambda *a: np.concatenate(a), *_in_threads(some, range(0, len(keys), together)))
+        return jax.tree.map(lambda *a: np.concatenate(a), *in_threads(some, range(0, len(keys), together)))
 
     def _together(self, num_keys: int) -> int:
         """Keys whose tries climb in step: all of a small program, whose steps take less time than Python's between."""
@@ -161,8 +157,10 @@ class Climbs:
         numbers = np.arange(way.done, way.done + len(rates))
         counters = numbers[:, None] * self.tries + np.arange(self.tries)
         keys_of_steps = np.concatenate([fold_in(key, counters) for key in way.keys], axis=1)
-        step = self._step.prepare(keys_of_steps[0], way.x, way.z, data).result()
+        step = self._step.compiled(keys_of_steps[0], way.x, way.z, data)
         for i, rate, keys in zip(numbers + 1, rates, keys_of_steps, strict=True):
+            if is_left_behind():
+                return
             log_density, gradient, way.z = step(keys, way.x, way.z, data)
             log_density, gradient = np.asarray(log_density), np.asarray(gradient)
             if (numbers[-1] + 1 - i) % (len(rates) // KEPT_POINTS) == 0:
@@ -175,18 +173,6 @@ class Climbs:
                 way.x = (way.x + rate * way.mean / (1 - MEAN_MEMORY**i) / speed).astype(way.x.dtype)
         way.done += len(rates)
         way.z = jax.tree.map(np.asarray, way.z)
-
-
-def _in_threads(do: Callable[[T], U], each: Sequence[T]) -> list[U]:
-    """Do it with each, all at once."""
-    is_double = jnp.result_type(float) == jnp.float64
-
-    def one(what: T) -> U:
-        with jax.enable_x64(is_double):  # a setting that belongs to a thread
-            return do(what)
-
-    with ThreadPoolExecutor(len(each)) as threads:
-        return list(threads.map(one, each))
 
 
 def _rates(num: int) -> np.ndarray:

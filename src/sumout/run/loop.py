@@ -13,7 +13,6 @@ gradient at the draw, which the bias meter needs, and values of what the target 
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -26,6 +25,7 @@ from jaxtyping import Array
 
 from sumout.adapt.mixing import slowest
 from sumout.arrays import as_jax
+from sumout.background import in_threads
 from sumout.compiling.ahead import Ahead
 from sumout.gradient import Target
 from sumout.kernels.kernel import CHAINS, Kernel
@@ -33,6 +33,7 @@ from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in, later
 from sumout.run.groups import SIDE_BY_SIDE, join, num_chains_of, part
+from sumout.run.interrupt import FOR_CHUNKS, Stop
 
 MOST_DRAWS = 1000  # that the compiled function has room for
 MOST_BYTES = 2**20  # that they take for each chain
@@ -158,7 +159,7 @@ class Loop:
         chunk: int | None = None,
         keep: Keep,
         report: Callable[[Progress], None] = lambda progress: None,
-        is_asked_to_stop: Callable[[], bool] = lambda: False,
+        stop: Stop | None = None,
     ) -> None:
         """Move a run on from where it stands; `place` tells afterwards how far it has come.
 
@@ -172,8 +173,9 @@ class Loop:
             chunk: draws between two reports at most; fewer where they take long.
             keep: given every chunk of records, and the place after it.
             report: called after every chunk.
-            is_asked_to_stop: asked after every chunk.
+            stop: whether it is to stop: after the chunk that is running, or without it if it takes too long.
         """
+        stop = stop or Stop()
         num = sum(map(num_chains_of, place.groups))
         keys = part((_keys(key, STEPPING, num), _keys(key, RECORDING, num)), self.group)
         place.groups = part(place.states, self.group)
@@ -181,37 +183,42 @@ class Loop:
         length = tune * (steps or self.kernel.steps_untuned)
         # Threads may have other settings of JAX, its precision for one; arrays of JAX are what they are.
         place.groups, data = as_jax((place.groups, data))
-        compiled = self._advance.prepare(*keys[0], place.groups[0], data, *[_number(0)] * 5).result()
+        compiled = self._advance.compiled(*keys[0], place.groups[0], data, *[_number(0)] * 5)
         most = self.capacity if chunk is None else min(chunk, self.capacity)
         pace = 1  # draws that should not take too long
-        with ThreadPoolExecutor(len(keys)) as threads:
 
-            def advance(keys: tuple[Key, Key], group: Any, count: int) -> tuple[Any, Record]:
-                """One group, by so many draws."""
-                numbers = map(_number, (place.done, count, place.t, place.steps, length))
-                group, made = compiled(*keys, group, data, *numbers)
-                return group, jax.tree.map(lambda a: np.ascontiguousarray(np.asarray(a)[:count].swapaxes(0, 1)), made)
+        def advance(group: tuple[tuple[Key, Key], Any, list[np.ndarray]]) -> tuple[Any, Record]:
+            """One group, by a chunk."""
+            keys, states, numbers = group
+            states, made = compiled(*keys, states, data, *numbers)
+            count = int(numbers[1])
+            return states, jax.tree.map(lambda a: np.ascontiguousarray(np.asarray(a)[:count].swapaxes(0, 1)), made)
 
-            while place.done < total and not is_asked_to_stop():
-                is_warming_up = place.done < tune
-                if place.done == tune and steps is None:
-                    before = place.steps
-                    place.steps = self.kernel.steps_when_tuned(place.states, partial(_efficiency, place.warm))
-                    pace = max(1, pace * before // place.steps)
-                    place.warm = []
-                count = min(pace, most, (tune if is_warming_up else total) - place.done)
-                begun = perf_counter()
-                moved = list(threads.map(partial(advance, count=count), keys, place.groups))
-                place.groups, records = [group for group, _ in moved], join([made for _, made in moved])
-                seconds = perf_counter() - begun
-                if is_warming_up and steps is None:
-                    place.warm.append(np.concatenate([records.x, records.info.log_density[..., None]], axis=-1))
-                place.done += count
-                place.t += count * place.steps
-                place.seconds += 0.0 if is_warming_up else seconds
-                pace = max(1, min(4 * count, round(count * LONGEST / seconds)))
-                keep(place, records)
-                report(Progress(place.done, total, tune, records))
+        stop.is_deferred = True
+        while place.done < total and not stop.is_asked:
+            is_warming_up = place.done < tune
+            if place.done == tune and steps is None:
+                before = place.steps
+                place.steps = self.kernel.steps_when_tuned(place.states, partial(_efficiency, place.warm))
+                pace = max(1, pace * before // place.steps)
+                place.warm = []
+            count = min(pace, most, (tune if is_warming_up else total) - place.done)
+            numbers = list(map(_number, (place.done, count, place.t, place.steps, length)))
+            each = [(*group, numbers) for group in zip(keys, place.groups, strict=True)]
+            begun = perf_counter()
+            moved = in_threads(advance, each, is_over=lambda: stop.is_overdue(FOR_CHUNKS))
+            if len(moved) < len(each):
+                break
+            place.groups, records = [states for states, _ in moved], join([made for _, made in moved])
+            seconds = perf_counter() - begun
+            if is_warming_up and steps is None:
+                place.warm.append(np.concatenate([records.x, records.info.log_density[..., None]], axis=-1))
+            place.done += count
+            place.t += count * place.steps
+            place.seconds += 0.0 if is_warming_up else seconds
+            pace = max(1, min(4 * count, round(count * LONGEST / seconds)))
+            keep(place, records)
+            report(Progress(place.done, total, tune, records))
 
 
 def capacity_for(program: Program) -> int:

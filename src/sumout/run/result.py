@@ -1,7 +1,7 @@
 """From records of draws to an `xarray.DataTree` in ArviZ's schema."""
 
+import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.arrays import as_jax
+from sumout.background import in_threads, is_done
 from sumout.compiling.ahead import Ahead
 from sumout.likelihood import Likelihood
 from sumout.program import Data, Nuisance, Program
@@ -45,18 +46,46 @@ class EachDraw:
         block = jax.tree.map(lambda a: jax.ShapeDtypeStruct((BLOCK, *a.shape), a.dtype), row)
         self._run.prepare(block, self.program.abstract_arguments()[2])
 
-    def __call__(self, *rows: Any) -> Any:
-        """Arrays have axes (chain, draw) in front, given and returned."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that was prepared is compiled."""
+        return self._run.is_ready
+
+    def __call__(self, *rows: Any, is_over: Callable[[], bool] = lambda: False) -> tuple[int, Any]:
+        """Arrays have axes (chain, draw) in front, given and returned.
+
+        Args:
+            *rows: the arrays.
+            is_over: asked now and then: whether the draws at which it is computed by then are enough.
+
+        Returns:
+            How many draws of each chain these are, from the first one on, and what was computed there.
+        """
         chains, draws = jax.tree.leaves(rows)[0].shape[:2]
-        flat = jax.tree.map(lambda a: np.reshape(a, (chains * draws, *a.shape[2:])), rows)
+        # Draw by draw: the first blocks hold the first draws of all chains.
+        draw, chain = np.divmod(np.arange(chains * draws), chains)
         starts = range(0, chains * draws, BLOCK)
-        blocks = [jax.tree.map(lambda a, i=i: as_jax(_filled(a[i : i + BLOCK])), flat) for i in starts]
         data = as_jax(self.program.data)
-        compiled = self._run.prepare(blocks[0], data).result()
-        with ThreadPoolExecutor() as threads:
-            made = list(threads.map(lambda block: jax.tree.map(np.asarray, compiled(block, data)), blocks))
-        whole = jax.tree.map(lambda *parts: np.concatenate(parts)[: chains * draws], *made)
-        return jax.tree.map(lambda a: a.reshape(chains, draws, *a.shape[1:]), whole)
+
+        def block(start: int) -> Any:
+            here = slice(start, start + BLOCK)
+            return jax.tree.map(lambda a: as_jax(_filled(a[chain[here], draw[here]])), rows)
+
+        compiling = self._run.prepare(block(0), data)
+        if not is_done(compiling, is_over):
+            return 0, None
+        compiled = compiling.result()
+        made = in_threads(lambda i: jax.tree.map(np.asarray, compiled(block(i), data)), starts, os.cpu_count(), is_over)
+        done = min(draws, len(made) * BLOCK // chains)
+
+        def whole(*parts: np.ndarray) -> np.ndarray:
+            result = np.empty((chains, done, *parts[0].shape[1:]), parts[0].dtype)
+            for start, part in zip(starts, parts, strict=False):
+                here = slice(start, min(start + BLOCK, chains * done))
+                result[chain[here], draw[here]] = part[: len(chain[here])]
+            return result
+
+        return done, jax.tree.map(whole, *made) if done else None
 
 
 def _filled(rows: np.ndarray) -> np.ndarray:
@@ -93,12 +122,27 @@ class Naming:
         self._named.prepare(jax.ShapeDtypeStruct((2,), np.uint32), x, z)
         import xarray  # noqa: F401  (takes half a second)
 
-    def groups(self, record: Record, key: Key) -> Groups:
-        """All arrays, by group and name, with axes (chain, draw) in front; `key` is for what is drawn here."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether draws can be named without waiting."""
+        return self._named.is_ready
+
+    def groups(self, record: Record, key: Key, is_over: Callable[[], bool] = lambda: False) -> Groups:
+        """All arrays, by group and name, with axes (chain, draw) in front.
+
+        Args:
+            record: the draws.
+            key: for what is drawn here.
+            is_over: asked now and then: whether those that are named by then are enough, the first ones of each chain;
+                no groups if there are none.
+        """
         keys = np.zeros((*record.number.shape, 2), np.uint32)
         for chain in range(len(keys)) if self.program.forward else ():
             keys[chain] = fold_in(fold_in(key, chain), record.number[chain])
-        named: dict[str, Any] = self._named(keys, record.x, record.z)
+        done, named = self._named(keys, record.x, record.z, is_over=is_over)
+        if not done:
+            return {}
+        record = jax.tree.map(lambda a: a[:, :done], record)
         drawn = {name: np.asarray(value) for name, value in record.z.items()}
         posterior = {**drawn, **named.pop("posterior")}
         names = [name for name in posterior if name not in drawn] + list(drawn)

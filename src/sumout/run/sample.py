@@ -70,7 +70,9 @@ def sample(
         of `sumout.summary`; `log_likelihood` log p(y_i | x) of every datum with its z summed out, as leave-one-out
         cross-validation wants. Where a datum's z cannot be summed out that group is missing, and
         `posterior.attrs["log_likelihood"]` says why. After Ctrl-C or SIGTERM it holds what was drawn until then, and
-        `posterior.attrs["complete"]` is False; a second one leaves at once, without a result.
+        `posterior.attrs["complete"]` is False; that takes a few seconds at most, for which draws still being made, or
+        not named by then, are left out. If there is none yet, KeyboardInterrupt is raised; with `store` the same call
+        goes on later. A second signal leaves at once, without a result.
 
     Example:
         >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
@@ -93,30 +95,31 @@ def sample(
         seed=seed,
         chunk=1 if chunk is None else chunk,
     )
-    key_start, key_guard, key_run, key_naming = split(new_key(seed), 4)
-    with without_collection():
-        ready = set_up(program, kernel, plan)
-        naming = ready.naming(log_likelihood)
-        ready.prepare(chains, naming)
-    check_plan(ready.plan).tell()
-    options = {"kernel": repr(ready.kernel), "seed": seed, "tune": tune, "plan": json.dumps(dict(plan or {}))}
-    if store is None:
-        keeper = nullcontext(InMemory(ready.kernel, naming, options, draws, key_naming))
-    else:
-        identity = identify(program, options | {"chains": chains, "steps": steps, "log_likelihood": log_likelihood})
-        keeper = open_store(store, identity, ready.kernel, naming, options, draws, key_naming)
-    with keeper as keep:
-        with stoppable() as is_asked_to_stop, progress_bar(progress, chains) as report:
-            place = keep.place(ready.loop.shapes(program, chains))
-            if place is None:
-                points, z = ready.starts.find(key_start, chains)
-                ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
-                place = ready.loop.start(key_run, points, z, steps)
-            ready.loop.run(
-                key_run, place, program.data, draws=draws, tune=tune, steps=steps, chunk=chunk, keep=keep,
-                report=report, is_asked_to_stop=is_asked_to_stop,
-            )  # fmt: skip
-        return keep.result(place)
+    with stoppable() as stop:
+        key_start, key_guard, key_run, key_naming = split(new_key(seed), 4)
+        with program.alone(), without_collection():
+            ready = set_up(program, kernel, plan)
+            naming = ready.naming(log_likelihood)
+            ready.prepare(chains, naming)
+        check_plan(ready.plan).tell()
+        options = {"kernel": repr(ready.kernel), "seed": seed, "tune": tune, "plan": json.dumps(dict(plan or {}))}
+        if store is None:
+            keeper = nullcontext(InMemory(ready.kernel, naming, options, draws, key_naming, stop))
+        else:
+            identity = identify(program, options | {"chains": chains, "steps": steps, "log_likelihood": log_likelihood})
+            keeper = open_store(store, identity, ready.kernel, naming, options, draws, key_naming, stop)
+        with keeper as keep:
+            with progress_bar(progress, chains) as report:
+                place = keep.place(ready.loop.shapes(program, chains))
+                if place is None:
+                    points, z = ready.starts.find(key_start, chains)
+                    ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
+                    place = ready.loop.start(key_run, points, z, steps)
+                ready.loop.run(
+                    key_run, place, program.data, draws=draws, tune=tune, steps=steps, chunk=chunk, keep=keep,
+                    report=report, stop=stop,
+                )  # fmt: skip
+            return keep.result(place)
 
 
 def _check_options(program: Any, **numbers: Any) -> None:

@@ -22,6 +22,7 @@ from sumout.kernels.kernel import Kernel
 from sumout.randomness import Key
 from sumout.run.folder import ABOUT, FORMAT, OBSERVED, PLACE, SECONDS, STATE, TUNED, WARM, check_parts, read_about
 from sumout.run.identity import differences
+from sumout.run.interrupt import FOR_NAMES, Stop
 from sumout.run.load import load
 from sumout.run.loop import Place, Record
 from sumout.run.parts import UNFINISHED, read_part, write_part, write_whole
@@ -38,13 +39,14 @@ MOST_BYTES = 2**24  # that wait to be written
 class Store:
     """The folder of a run that is being made; made by `open_store`."""
 
-    def __init__(self, folder: Path, kernel: Kernel, naming: Naming, tune: int, draws: int, key: Key):
+    def __init__(self, folder: Path, kernel: Kernel, naming: Naming, tune: int, draws: int, key: Key, stop: Stop):
         self.folder, self.tune, self.draws = folder, tune, draws
+        self._stop = stop
         self._kernel, self._naming, self._key = kernel, naming, key
         self._waiting: list[Record] = []
         self._warm: list[np.ndarray] = []
         self._begun = self._last = perf_counter()
-        self._number = 0
+        self._number = self._written = 0
 
     def place(self, like: Any) -> Place | None:
         """Where the run stands; None where nothing is there yet.
@@ -63,6 +65,7 @@ class Store:
         warm: list[np.ndarray] = []
         if done <= self.tune:
             warm = [content[WARM] for content in map(read_part, parts) if WARM in content]
+        self._written = done
         return Place([states], done, t, steps, warm, float(last[SECONDS]))
 
     def __call__(self, place: Place, records: Record) -> None:
@@ -78,11 +81,14 @@ class Store:
             self.write(place)
 
     def write(self, place: Place) -> None:
-        """Write what has not been written."""
+        """Write what has not been written; nothing if the run was asked to stop and it takes too long to name it."""
         arrays: dict[str, Any] = {}
         if self._waiting:
             record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *self._waiting)
-            for group, named in self._naming.groups(record, self._key).items():
+            groups = self._naming.groups(record, self._key, lambda: self._stop.is_overdue(FOR_NAMES))
+            if not groups or groups["sample_stats"]["lp"].shape[1] < record.number.shape[1]:
+                return
+            for group, named in groups.items():
                 arrays.update({f"{group}/{name}": value for name, value in named.items()})
             tuned = self._kernel.tuned(place.states)
             arrays.update({f"{TUNED}/{name}": np.asarray(value) for name, value in tuned.items()})
@@ -97,7 +103,7 @@ class Store:
             observed = self._naming.program.observed
             arrays.update({f"{OBSERVED}/{name}": np.asarray(value) for name, value in observed.items()})
         write_part(self.folder, self._number, arrays)
-        self._number += 1
+        self._number, self._written = self._number + 1, place.done
         self._waiting, self._warm = [], []
         self._last = perf_counter()
 
@@ -105,8 +111,8 @@ class Store:
         """Write the rest, and read what is there."""
         if self._waiting or self._warm:
             self.write(place)
-        if place.done <= self.tune:
-            raise KeyboardInterrupt("asked to stop during warm-up; the same call will go on from there.")
+        if self._written <= self.tune:
+            raise KeyboardInterrupt("asked to stop before a draw was written; the same call will go on from there.")
         return load(self.folder).isel(draw=slice(self.draws))
 
 
@@ -119,6 +125,7 @@ def open_store(
     attrs: Mapping[str, Any],
     draws: int,
     key: Key,
+    stop: Stop,
 ) -> Iterator[Store]:
     """A folder to write a run to, made if it is not there; no other process can write to it meanwhile.
 
@@ -130,6 +137,7 @@ def open_store(
         attrs: what to note of the run, "tune" among it.
         draws: asked for.
         key: for what of z is drawn when draws are named.
+        stop: whether the run is to stop.
     """
     path = Path(folder)
     about = path / ABOUT
@@ -161,7 +169,7 @@ def open_store(
         content = json.dumps(noted, indent=1) + "\n"
         if not about.exists() or about.read_text(encoding="utf-8") != content:
             write_whole(about, content.encode())
-        yield Store(path, kernel, naming, attrs["tune"], draws, key)
+        yield Store(path, kernel, naming, attrs["tune"], draws, key, stop)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ has compiled it. Threads would not do: NumPyro traces one model at a time.
 """
 
 import multiprocessing as mp
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
@@ -106,17 +107,18 @@ def workers() -> Iterator[Workers]:
         yield Workers(pipes)
     finally:
         for process in processes:
-            process.terminate()
+            process.kill()  # what it is doing is of no use any more
             process.join()
 
 
 def _serve(pipe: Connection) -> None:
     """In the process: do what comes until nothing comes any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever gives the work hears it too, and ends the process
     bench = Bench()
     while True:
         try:
             what, args = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             return
         try:
             pipe.send((True, getattr(bench, what)(*args)))

@@ -1,0 +1,205 @@
+"""Work in threads of its own, so that a signal is heard by whoever waits for it.
+
+Python handles signals in its main thread, between two of its own instructions, and there are none of these while code
+is being compiled or compiled code runs. So the main thread does neither: it waits, and a signal ends the waiting. What
+it waited for cannot be ended; it is left behind, and what was to come after it is not begun.
+
+The threads are daemons, as a process that was told to end must not wait for what was left behind. But neither can
+Python be shut down beside it: a thread that comes back from compiled code during that brings the process down. So a
+process that ends waits for its threads as usual, but if it was interrupted only briefly, and then ends without being
+shut down. Its exit code is then 130, as after Ctrl-C.
+"""
+
+import atexit
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future
+from concurrent.futures import wait as wait_for
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import takewhile
+from threading import Event, Lock, Thread, current_thread, main_thread
+from threading import enumerate as enumerate_threads
+from time import monotonic
+from typing import Any, NoReturn, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+TICK = 0.1  # seconds between two looks at whether to wait on; where locks cannot be interrupted, signals wait for them
+BRIEFLY = 0.5  # seconds that a process which was interrupted waits for its threads
+INTERRUPTED = 130  # exit code
+
+_interrupted = Event()
+
+
+class _Background(Thread):
+    """A daemon that may be told that nobody waits for it any more."""
+
+    def __init__(self, do: Callable[[], None], is_left: Event):
+        super().__init__(target=do, daemon=True)
+        self.is_left = is_left
+
+
+def begin(do: Callable[..., T], *args: Any) -> "Future[T]":
+    """Begin to do it in a thread of its own, in the precision that is in force here."""
+    future: Future[T] = Future()
+    _start(partial(_settle, future, do, *args), Event())
+    return future
+
+
+def wait(future: "Future[T]") -> T:
+    """What comes of it, once it is done; signals are heard meanwhile."""
+    is_done(future)
+    return future.result()
+
+
+def is_done(future: "Future[Any]", is_over: Callable[[], bool] = lambda: False) -> bool:
+    """Wait for it; False if the waiting was over before."""
+    with noticing_interrupts():
+        while not future.done() and not is_over():
+            wait_for([future], TICK)
+    return future.done()
+
+
+def attentively(do: Callable[..., T], *args: Any) -> T:
+    """What comes of it; the main thread has it done by another one, with arrays ready when they come."""
+    if current_thread() is not main_thread():
+        return do(*args)
+    return wait(begin(lambda: jax.block_until_ready(do(*args))))
+
+
+def in_threads(
+    do: Callable[[T], U], each: Iterable[T], most: int | None = None, is_over: Callable[[], bool] = lambda: False
+) -> list[U]:
+    """Do it with each, in threads.
+
+    Args:
+        do: with one.
+        each: of these, in order.
+        most: at a time; None for all.
+        is_over: asked now and then: whether to wait no longer.
+
+    Returns:
+        What came of each; if the waiting was over before, of those from the first one on that were done.
+    """
+    work = [(what, Future()) for what in each]
+    futures = [future for _, future in work]
+    is_left, lock, queue = Event(), Lock(), iter(work)
+
+    def do_some() -> None:
+        while not is_left.is_set():
+            with lock:
+                what, future = next(queue, (None, None))
+            if future is None:
+                return
+            _settle(future, do, what)
+
+    try:
+        with noticing_interrupts():
+            for _ in range(min(len(work), most or len(work))):
+                _start(do_some, is_left)
+            while wait_for(futures, TICK, FIRST_EXCEPTION).not_done and not _has_failed(futures) and not is_over():
+                pass
+    finally:
+        is_left.set()
+    for future in futures:
+        if future.done():
+            future.result()  # raises if it failed
+    done = list(takewhile(Future.done, futures))
+    if len(done) < len(futures):
+        note_interrupt()
+    return [future.result() for future in done]
+
+
+def is_left_behind() -> bool:
+    """Whether nobody waits any more for what this thread does."""
+    thread = current_thread()
+    return isinstance(thread, _Background) and thread.is_left.is_set()
+
+
+def attentive_jit(fn: Callable[..., T], **options: Any) -> Callable[..., T]:
+    """As `jax.jit`, but compiled and run in another thread if it is called from the main one."""
+    jitted = jax.jit(fn, **options)
+    compiled: dict[Any, Any] = {}
+
+    def run(*args: Any) -> T:
+        if current_thread() is not main_thread():
+            return jitted(*args)
+        leaves, form = jax.tree.flatten(args)
+        signature = form, tuple(map(jax.typeof, leaves)), jnp.result_type(float)
+        if signature not in compiled:
+            # Traced here: settings of JAX belong to a thread.
+            compiled[signature] = wait(begin(jitted.lower(*args).compile))
+        return attentively(compiled[signature], *args)
+
+    return run
+
+
+def note_interrupt() -> None:
+    """Of what runs in the background, nothing will be waited for when the process ends."""
+    _interrupted.set()
+
+
+@contextmanager
+def noticing_interrupts() -> Iterator[None]:
+    """Note that the process was interrupted, if it is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note_interrupt()
+        raise
+
+
+def _start(do: Callable[[], None], is_left: Event) -> None:
+    is_double = jnp.result_type(float) == jnp.float64
+
+    def run() -> None:
+        with jax.enable_x64(is_double):  # a setting that belongs to a thread
+            do()
+
+    _Background(run, is_left).start()
+
+
+def _settle(future: "Future[U]", do: Callable[..., U], *args: Any) -> None:
+    try:
+        future.set_result(do(*args))
+    except BaseException as error:
+        future.set_exception(error)
+
+
+def _has_failed(futures: list["Future[Any]"]) -> bool:
+    return any(future.done() and future.exception() is not None for future in futures)
+
+
+@atexit.register  # after JAX was imported, and so called before JAX shuts down
+def _end() -> None:
+    """Wait for the threads, as long as nobody is in a hurry."""
+    uncaught = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if isinstance(uncaught, KeyboardInterrupt):
+        note_interrupt()
+    running = [thread for thread in enumerate_threads() if isinstance(thread, _Background)]
+    begun = monotonic()
+    with suppress(KeyboardInterrupt), noticing_interrupts():
+        while any(thread.is_alive() for thread in running):
+            if _interrupted.is_set() and monotonic() - begun > BRIEFLY:
+                _leave(uncaught)
+            next(thread for thread in running if thread.is_alive()).join(TICK)
+        return
+    _leave(KeyboardInterrupt())
+
+
+def _leave(uncaught: BaseException | None) -> NoReturn:
+    """End the process now, as Python would have after this exception."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    if isinstance(uncaught, KeyboardInterrupt) and os.name == "posix":
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(1 if uncaught is not None and not isinstance(uncaught, KeyboardInterrupt) else INTERRUPTED)
