@@ -23,6 +23,7 @@ WALK = (
     "guesses",
     "frontends",
     "reading",
+    "background",
     "compiling",
     "nuisance",
     "marginal",

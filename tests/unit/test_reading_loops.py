@@ -184,7 +184,7 @@ def own_end(x, z, y):
 
 def transformed(x, z, y):
     def step(previous, s):
-        return s, jnp.abs(jnp.fft.fft(jnp.stack([x[0, 0], s, previous]))).sum()
+        return s, lax.approx_max_k(jnp.stack([x[0, 0], s, previous]), 2)[0] @ jnp.array([1.0, 2.0])
 
     return lax.scan(step, 0, z)[1].sum()
 
