@@ -14,15 +14,17 @@ import atexit
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import takewhile
+from queue import SimpleQueue
 from threading import Event, Lock, Thread, current_thread, main_thread
 from threading import enumerate as enumerate_threads
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, NoReturn, TypeVar
 
 import jax
@@ -36,14 +38,35 @@ BRIEFLY = 0.5  # seconds that a process which was interrupted waits for its thre
 INTERRUPTED = 130  # exit code
 
 _interrupted = Event()
+_idle: "deque[_Background]" = deque()  # threads are used again: compiled code takes longer in new ones
 
 
 class _Background(Thread):
-    """A daemon that may be told that nobody waits for it any more."""
+    """A daemon that does one piece of work after the other.
 
-    def __init__(self, do: Callable[[], None], is_left: Event):
-        super().__init__(target=do, daemon=True)
-        self.is_left = is_left
+    Attributes:
+        is_left: whether nobody waits any more for what it does.
+        is_busy: whether it does anything.
+    """
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.is_left, self.is_busy = Event(), False
+        self._work: SimpleQueue[tuple[Callable[[], None], Event]] = SimpleQueue()
+
+    def give(self, do: Callable[[], None], is_left: Event) -> None:
+        """Have it do that next."""
+        self.is_busy = True
+        self._work.put((do, is_left))
+
+    def run(self) -> None:
+        """What the thread does."""
+        while True:
+            do, self.is_left = self._work.get()
+            do()
+            del do  # and all that hangs on it
+            self.is_busy = False
+            _idle.append(self)
 
 
 def begin(do: Callable[..., T], *args: Any) -> "Future[T]":
@@ -163,7 +186,19 @@ def _start(do: Callable[[], None], is_left: Event) -> None:
         with jax.enable_x64(is_double):  # a setting that belongs to a thread
             do()
 
-    _Background(run, is_left).start()
+    thread = _idle_thread() or _Background()
+    thread.give(run, is_left)
+    if thread.ident is None:
+        thread.start()
+
+
+def _idle_thread() -> _Background | None:
+    with suppress(IndexError):
+        while True:
+            thread = _idle.pop()
+            if thread.is_alive():  # not so after a fork
+                return thread
+    return None
 
 
 def _settle(future: "Future[U]", do: Callable[..., U], *args: Any) -> None:
@@ -183,13 +218,13 @@ def _end() -> None:
     uncaught = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if isinstance(uncaught, KeyboardInterrupt):
         note_interrupt()
-    running = [thread for thread in enumerate_threads() if isinstance(thread, _Background)]
+    threads = [thread for thread in enumerate_threads() if isinstance(thread, _Background)]
     begun = monotonic()
     with suppress(KeyboardInterrupt), noticing_interrupts():
-        while any(thread.is_alive() for thread in running):
+        while any(thread.is_busy for thread in threads):
             if _interrupted.is_set() and monotonic() - begun > BRIEFLY:
                 _leave(uncaught)
-            next(thread for thread in running if thread.is_alive()).join(TICK)
+            sleep(TICK)
         return
     _leave(KeyboardInterrupt())
 

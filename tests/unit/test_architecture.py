@@ -15,6 +15,7 @@ SOURCE = Path(sumout.__file__).parent
 WALK = (
     "errors",
     "arrays",
+    "background",
     "arithmetic",
     "dependence",
     "randomness",
