@@ -132,6 +132,10 @@ PROGRAMS = {
 }
 
 
+# In make test every third of them is also tried with z drawn and in single precision.
+EACH = [pytest.param(n, marks=() if i % 3 == 0 else pytest.mark.calibration) for i, n in enumerate(PROGRAMS)]
+
+
 def sum_of_states(program):
     """log Σ_z p(x, z, y), what is no number counting as impossible."""
     table = log_joint(program, joint_states(program))
@@ -165,7 +169,7 @@ def test_sums_and_their_gradients(name):
         np.testing.assert_allclose(gradient, slopes(brute, x), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", EACH)
 def test_gradients_where_z_is_drawn(name):
     """At every possible z, those that make part of the program singular included."""
     program = PROGRAMS[name]()
@@ -179,7 +183,7 @@ def test_gradients_where_z_is_drawn(name):
     np.testing.assert_allclose(gradients[possible], expected[possible], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", EACH)
 def test_in_single_precision(name):
     with jax.enable_x64(False):
         program = PROGRAMS[name]()

@@ -24,7 +24,6 @@ WALK = (
     "guesses",
     "frontends",
     "reading",
-    "background",
     "compiling",
     "nuisance",
     "marginal",
