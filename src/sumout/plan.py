@@ -78,6 +78,12 @@ class Plan:
     drawing: float
 
     @property
+    def drawn(self) -> list[str]:
+        """The discrete sites of which elements are drawn between gradients."""
+        methods = {name: {choice.method for choice in choices} for name, choices in self.choices.items()}
+        return [name for name, used in methods.items() if used - {"sum", "forward"}]
+
+    @property
     def sums_all(self) -> bool:
         """Whether nothing is left to draw between gradients."""
         return not self.moves

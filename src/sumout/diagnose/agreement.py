@@ -35,6 +35,7 @@ class Mixing:
         names: the variable of every row.
         sites: of discrete variables.
         counts: other variables all of whose values are whole numbers, as functions of z alone have.
+        drawn: discrete variables of which elements are drawn between trajectories, not summed out.
         num_chains: of the run.
         num_draws: of each chain.
     """
@@ -44,6 +45,7 @@ class Mixing:
     names: dict[str, str]
     sites: dict[str, SiteMixing]
     counts: set[str]
+    drawn: set[str]
     num_chains: int
     num_draws: int
 
@@ -73,6 +75,7 @@ class Mixing:
             {row: name for row, (name, _) in zip(rows, columns, strict=True)},
             {name: judge_sites(np.asarray(posterior[name].values), FEWEST_EFFECTIVE * chains) for name in discrete},
             {name for name in shown if _are_whole(np.asarray(posterior[name].values))},
+            set(np.atleast_1d(posterior.attrs.get("drawn", discrete)).tolist()),
             chains,
             draws,
         )
@@ -213,12 +216,12 @@ def _slow_density(idata: "xr.DataTree", mixing: Mixing) -> list[str]:
 
 def _other_plan(mixing: Mixing) -> str:
     """Advice where z may be at fault: it mixes badly itself, or a deterministic with whole numbers does."""
-    bad = [name for name, sites in mixing.sites.items() if _is_bad(sites)]
+    drawn = [name for name in mixing.sites if name in mixing.drawn]
+    bad = [name for name in drawn if _is_bad(mixing.sites[name])]
     counts = mixing.counts & {mixing.names[row] for row in (*mixing.apart, *mixing.slow)}
-    if not mixing.sites or not (bad or counts):
+    if not drawn or not (bad or counts):
         return ""
-    name = (bad or list(mixing.sites))[0]
-    return f'another plan (plan={{"{name}": "sum"}} or "joint", if it is drawn site by site: see sumout.explain), '
+    return f'another plan (plan={{"{(bad or drawn)[0]}": "sum"}} or "joint": see sumout.explain), '
 
 
 def _shorten(rows: Any, mixing: Mixing) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array
 
+from sumout.background import attentive_jit
 from sumout.compiling.ahead import QUICK_COMPILE
 from sumout.guesses import value_number
 from sumout.program import Data, Nuisance, Program
@@ -164,7 +165,9 @@ class Branches:
         every = [self._at(number, len(x)) for number in range(self.num_values + 1)]
         z = {name: np.stack([one[name] for one in every], axis=1) for name in self.program.z}
         over_z = jax.vmap(function, in_axes=(None, 0, None), axis_size=len(every))
-        compiled = jax.jit(jax.vmap(over_z, in_axes=(0, 0, None), axis_size=len(x)), compiler_options=QUICK_COMPILE)
+        compiled = attentive_jit(
+            jax.vmap(over_z, in_axes=(0, 0, None), axis_size=len(x)), compiler_options=QUICK_COMPILE
+        )
         return [np.asarray(a) for a in compiled(jnp.asarray(x), z, data)]
 
     def describe(self, where: Any) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.arrays import as_jax
+from sumout.background import attentive_jit
 from sumout.compiling.ahead import QUICK_COMPILE, Ahead
 from sumout.guesses import draw_z, guess_x, guess_z
 from sumout.plan import Plan
@@ -29,7 +30,7 @@ SETTLING_SWEEPS = 50
 LARGE = 1000  # numbers that an evaluation handles; above, fewer tries are made and fewer coordinates looked at
 MOST_COORDINATES = 64
 
-quickly = partial(jax.jit, compiler_options=QUICK_COMPILE)
+quickly = partial(attentive_jit, compiler_options=QUICK_COMPILE)
 
 
 class Examination:

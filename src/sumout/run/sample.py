@@ -102,7 +102,10 @@ def sample(
             naming = ready.naming(log_likelihood)
             ready.prepare(chains, naming)
         check_plan(ready.plan).tell()
-        options = {"kernel": repr(ready.kernel), "seed": seed, "tune": tune, "plan": json.dumps(dict(plan or {}))}
+        options = {
+            "kernel": repr(ready.kernel), "seed": seed, "tune": tune,
+            "plan": json.dumps(dict(plan or {})), "drawn": ready.plan.drawn,
+        }  # fmt: skip
         if store is None:
             keeper = nullcontext(InMemory(ready.kernel, naming, options, draws, key_naming, stop))
         else:
