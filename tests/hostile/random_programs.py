@@ -482,7 +482,7 @@ class _Examination:
     def table_without_data(self) -> np.ndarray:
         """The log density of everything but the data."""
         with jax.enable_x64(True):
-            bare = build(self.parts, is_observed=False)
+            bare = build(make(self.parts.spec), is_observed=False)  # made anew, as for the truth
             of_states = jax.vmap(lambda x, z: bare.log_density(x, z, bare.data), (None, 0))
             table = np.array(jax.jit(jax.vmap(of_states, (0, None)))(self.truth.points, self.truth.states))
         table[np.isnan(table)] = -np.inf
