@@ -28,7 +28,7 @@ from jaxtyping import Array, Float
 from sumout.marginal.components import find_components
 from sumout.marginal.summation import Summation, as_index, build_summation
 from sumout.marginal.tables import make_settings, place_numbers
-from sumout.nuisance.gibbs import log_sum_columns
+from sumout.nuisance.categorical import log_sum_columns
 from sumout.nuisance.running import build_running
 from sumout.nuisance.sums import share
 from sumout.nuisance.values import num_values

@@ -18,11 +18,11 @@ from sumout.errors import OptionError
 from sumout.marginal.components import MOST_ENTRIES, Component, find_components
 from sumout.marginal.summation import Summation, build_summation
 from sumout.nuisance.block import Block, build_block, stack_blocks
-from sumout.nuisance.gibbs import Gibbs, build_gibbs
+from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
 from sumout.nuisance.quadratic import QuadraticGibbs, build_quadratic
 from sumout.nuisance.sweep import STAY, NuisanceMove, Stack, Sweep, Turns
-from sumout.nuisance.switches import build_switches
+from sumout.nuisance.switches import build_gibbs, build_switches
 from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, DiscreteSite, Nuisance, Program
 from sumout.randomness import split

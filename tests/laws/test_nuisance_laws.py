@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sumout
-from sumout.nuisance.gibbs import draw
+from sumout.nuisance.categorical import draw
 from sumout.nuisance.metropolis import AroundTheCircle
 from sumout.plan import make_plan
 

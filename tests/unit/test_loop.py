@@ -11,9 +11,10 @@ from sumout.gradient import Target
 from sumout.kernels.leapfrog import Point
 from sumout.nuisance.sweep import STAY
 from sumout.randomness import new_key
-from sumout.run.groups import ALONE, SIDE_BY_SIDE, part
+from sumout.run.groups import ALONE, SIDE_BY_SIDE
 from sumout.run.loop import Loop
 from sumout.run.memory import Memory
+from sumout.run.record import part
 from sumout.run.setup import set_up
 
 from programs import ENUMERABLE

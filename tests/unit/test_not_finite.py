@@ -14,7 +14,7 @@ from sumout.diagnose.chains import complain_of_chains, locate
 from sumout.gradient import Target
 from sumout.kernels.leapfrog import Point
 from sumout.kernels.names import KERNELS
-from sumout.nuisance.gibbs import draw
+from sumout.nuisance.categorical import draw
 from sumout.plan import plan_for
 from sumout.randomness import fold_in, new_key
 

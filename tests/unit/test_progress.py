@@ -5,7 +5,7 @@ import pytest
 
 from sumout.kernels.tuned import Info
 from sumout.run import progress
-from sumout.run.loop import Progress, Record
+from sumout.run.record import Progress, Record
 
 
 def chunk(done, count, *, chains=3, tune=10, diverging=0, seed=0):

@@ -16,7 +16,7 @@ from sumout.doctor.guard import Guard
 from sumout.errors import ReadingError
 from sumout.guesses import draw_z
 from sumout.nuisance.block import pick
-from sumout.nuisance.gibbs import invert
+from sumout.nuisance.categorical import invert
 from sumout.nuisance.quadratic import QuadraticGibbs
 from sumout.plan import make_plan, plan_for
 from sumout.program import Program

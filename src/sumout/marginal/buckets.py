@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Int
 from sumout.marginal.logarithms import log_conditionals, log_sum_by, log_sum_exp, log_sum_last
 from sumout.marginal.parts import Tables, add_parts
 from sumout.marginal.products import LEAST_VALUES, last_message
-from sumout.nuisance.gibbs import invert
+from sumout.nuisance.categorical import invert
 from sumout.randomness import uniform
 
 MOST_UNROLLED = 8  # levels; compiled code grows with them

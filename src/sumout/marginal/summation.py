@@ -20,8 +20,9 @@ from sumout.marginal.layout import build_buckets
 from sumout.marginal.parts import Tables
 from sumout.marginal.tables import Round, fill_tables, plan_rounds
 from sumout.nuisance.block import Block, build_block, pick
-from sumout.nuisance.gibbs import Gibbs, build_gibbs
+from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.sums import Sums, build_sums
+from sumout.nuisance.switches import build_gibbs
 from sumout.nuisance.values import as_columns, num_values, value_rows
 from sumout.program import Data, Nuisance
 from sumout.randomness import split

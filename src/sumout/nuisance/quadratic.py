@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.nuisance.block import Block, build_block, pick
-from sumout.nuisance.gibbs import invert
+from sumout.nuisance.categorical import invert
 from sumout.nuisance.sums import Sums, build_sums
 from sumout.nuisance.sweep import Stack
 from sumout.program import Data, Nuisance

@@ -21,6 +21,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from jaxtyping import Array, Float
 
 from sumout.nuisance.block import Block, shared_elements
+from sumout.nuisance.gibbs import Gibbs
 from sumout.nuisance.running import RunningSums, build_running
 from sumout.nuisance.sums import Sums, build_sums
 from sumout.program import Data, Nuisance
@@ -109,6 +110,13 @@ class Switches:
         env = evaluate(self.terms.jaxpr, self.terms.consts, jax.tree.leaves((x, z, data)))
         factors = self.block.structure.spread_factors(x, z, data) if self.factors else ()
         return [env[total.terms].full for total in self.totals], [factors[f.number].full for f in self.factors]
+
+
+def build_gibbs(block: Block, values: np.ndarray, allowed: np.ndarray) -> Gibbs:
+    """The update of a single block."""
+    if not allowed.all():
+        return Gibbs(block, values, allowed)
+    return Gibbs(block, values, None, build_switches(block, values))
 
 
 def build_switches(block: Block, values: np.ndarray) -> Switches | None:

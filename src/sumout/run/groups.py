@@ -7,12 +7,6 @@ takes longer than running. Where a step of a large one loops over what is short,
 sites of a sweep, a second chain beside the first costs little.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
-import jax
-import numpy as np
-
 from sumout.compiling.ahead import MEDIUM, has_few_sites
 from sumout.gradient import Target
 from sumout.program import Program
@@ -23,20 +17,3 @@ ALONE, SIDE_BY_SIDE = 1, 2  # chains of one group at least
 def is_small(program: Program, target: Target) -> bool:
     """Whether a step takes so little that it is compiled for longer than it runs, and Python around it longer still."""
     return has_few_sites(program) and target.largest(*program.abstract_arguments()) <= MEDIUM
-
-
-def part(chains: Any, least: int) -> list[Any]:
-    """Arrays with a leading axis of chains, group by group; all groups are of one size, to be compiled once."""
-    num = num_chains_of(chains)
-    size = next((size for size in range(least, num) if num % size == 0), num)
-    return [jax.tree.map(lambda a, i=i: a[i : i + size], chains) for i in range(0, num, size)]
-
-
-def join(groups: Sequence[Any]) -> Any:
-    """The groups as one."""
-    return groups[0] if len(groups) == 1 else jax.tree.map(lambda *parts: np.concatenate(parts), *groups)
-
-
-def num_chains_of(chains: Any) -> int:
-    """How many chains there are."""
-    return len(jax.tree.leaves(chains)[0])

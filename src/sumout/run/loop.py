@@ -13,7 +13,6 @@ gradient at the draw, which the bias meter needs, and values of what the target 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -32,74 +31,15 @@ from sumout.kernels.kernel import CHAINS, Kernel
 from sumout.kernels.leapfrog import Point
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in, later
-from sumout.run.groups import SIDE_BY_SIDE, join, num_chains_of, part
+from sumout.run.groups import SIDE_BY_SIDE
 from sumout.run.interrupt import FOR_CHUNKS, Stop
+from sumout.run.record import Keep, Place, Progress, Record, join, num_chains_of, part
 
 MOST_DRAWS = 1000  # that the compiled function has room for
 MOST_BYTES = 2**20  # that they take for each chain
 LONGEST = 1.0  # seconds that a chunk should take at most
 FEWEST_WARM = 50  # draws of warm-up from which their efficiency can be told
 STEPPING, RECORDING, BEGINNING = range(3)  # what a chain has a key for
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "gradient", "info", "number"], meta_fields=[])
-@dataclass(frozen=True)
-class Record:
-    """What is kept of a draw; with axes (chain, draw) once collected.
-
-    Attributes:
-        x: unconstrained.
-        z: all of it.
-        gradient: of the target's log density at x, with a z that suits x.
-        info: what the kernel said of the steps.
-        number: of the draw, warm-up included.
-    """
-
-    x: Any
-    z: Any
-    gradient: Any
-    info: Any
-    number: Any
-
-
-@dataclass
-class Place:
-    """Where a run stands: with the program and the options, all that the draws to come depend on.
-
-    Attributes:
-        groups: the states of the chains, group by group.
-        done: draws so far, warm-up included.
-        t: steps of the kernel so far.
-        steps: of the kernel for each draw, at present.
-        warm: x and its log density at the draws of the warm-up, `(chain, draw, column)`, where the number of steps will
-            depend on them; in pieces.
-        seconds: that the draws after the warm-up took.
-    """
-
-    groups: list[Any]
-    done: int
-    t: int
-    steps: int
-    warm: list[np.ndarray]
-    seconds: float
-
-    @property
-    def states(self) -> Any:
-        """Of all chains, as NumPy's arrays."""
-        return jax.tree.map(np.asarray, join(self.groups))
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is: draws done (warm-up included) and the latest chunk of records."""
-
-    done: int
-    total: int
-    tune: int
-    latest: Record
-
-
-Keep = Callable[[Place, Record], None]
 
 
 class Loop:

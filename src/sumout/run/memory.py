@@ -11,7 +11,7 @@ import numpy as np
 from sumout.kernels.kernel import Kernel
 from sumout.randomness import Key
 from sumout.run.interrupt import FOR_NAMES, Stop
-from sumout.run.loop import Place, Record
+from sumout.run.record import Place, Record
 from sumout.run.result import BLOCK, Groups, Naming, build_tree
 
 if TYPE_CHECKING:  # takes half a second to import

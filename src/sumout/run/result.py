@@ -16,7 +16,7 @@ from sumout.likelihood import Likelihood
 from sumout.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in
 from sumout.reading.equations import traced_once
-from sumout.run.loop import Record
+from sumout.run.record import Record
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr

@@ -24,8 +24,8 @@ from sumout.run.folder import ABOUT, FORMAT, OBSERVED, PLACE, SECONDS, STATE, TU
 from sumout.run.identity import differences
 from sumout.run.interrupt import FOR_NAMES, Stop
 from sumout.run.load import load
-from sumout.run.loop import Place, Record
 from sumout.run.parts import UNFINISHED, read_part, write_part, write_whole
+from sumout.run.record import Place, Record
 from sumout.run.result import Naming
 
 if TYPE_CHECKING:  # takes half a second to import
