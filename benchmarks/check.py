@@ -130,7 +130,7 @@ def _sumout(form: Callable, data: Data) -> Callable[[Named], float] | None:
     from numpyro.distributions import biject_to
 
     import sumout
-    from sumout.plan import plan_for
+    from sumout.plan.plan import plan_for
 
     program = sumout.program(form, **data)
     plan = plan_for(program)

@@ -1,6 +1,6 @@
 """Exact posteriors of the three case studies, by sums and quadrature: `python benchmarks/exact_posteriors.py`.
 
-The discrete variables are summed out, the unconstrained parameters of `sumout.studies.models` integrated by the
+The discrete variables are summed out, the unconstrained parameters of `sumout_studies.models` integrated by the
 trapezoidal rule, whose error falls exponentially with the spacing for smooth densities that die away on both sides:
 
 * survey: one dimension, logit θ;
@@ -27,9 +27,9 @@ from rich.table import Table
 from scipy.special import expit, log_expit, log_softmax
 from scipy.stats import norm
 
-from sumout.studies.models import NOISE, STATES, STUDIES
+from sumout_studies.models import NOISE, STATES, STUDIES
 
-DATA = Path(__file__).parent.parent / "src" / "sumout" / "studies" / "data"
+DATA = Path(__file__).parent.parent / "src" / "sumout_studies" / "data"
 PRIOR = 10.0  # the sd of every normal prior
 NUM_POINTS = 121  # of a marginal density
 FLOOR = 1e-4  # where it ends, relative to its peak

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import sumout
-from sumout.plan import make_plan
+from sumout.plan.plan import make_plan
 
 SIZES = [(1_000, 2), (10_000, 5), (100_000, 5), (10_000, 50)]
 PROMISED = 3.0

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import sumout
-from sumout.program import Program
+from sumout.model.program import Program
 
 LENGTH = 200
 STATES = (10, 50, 250, 500, 2000)

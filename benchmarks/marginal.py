@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import sumout
-from sumout.plan import make_plan
+from sumout.plan.plan import make_plan
 
 REPEATS = 10
 LENGTH = 50  # evaluations in one timing

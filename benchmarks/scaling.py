@@ -60,10 +60,10 @@ def measure(plan: str, points: int, components: int, chains: int) -> Cost:
     import jax.numpy as jnp
 
     import sumout
-    from sumout.gradient import make_target
     from sumout.kernels.kernel import CHAINS as AXIS
     from sumout.kernels.leapfrog import Point
-    from sumout.plan import plan_for
+    from sumout.plan.plan import plan_for
+    from sumout.plan.target import make_target
     from sumout.randomness import fold_in, new_key, split
 
     rng = np.random.default_rng(0)

@@ -20,8 +20,8 @@ from benchmarks.references import Reference
 from benchmarks.runs import DONE, Record
 from benchmarks.samplers.names import BY_HAND, SAMPLERS
 from benchmarks.summary import Summary
-from sumout.diagnose.bias import FALSE_ALARMS
-from sumout.studies.measure import MOST_MEAN_ERROR, MOST_SD_ERROR
+from sumout.adaptation.bias_meter import FALSE_ALARMS
+from sumout_studies.measure import MOST_MEAN_ERROR, MOST_SD_ERROR
 
 MOST_RHAT = 1.1
 ENOUGH = 1_000  # effective draws

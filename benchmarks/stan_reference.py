@@ -1,7 +1,7 @@
 """Posterior moments of the three case studies by Stan, a reference that owes nothing to sumout.
 
 The Stan programs (`studies/stan/*.stan` in the package) follow the listings in the paper's appendix, with their errors
-put right, so that they are the models of `sumout.studies.models` with the discrete variables summed out by hand. That
+put right, so that they are the models of `sumout_studies.models` with the discrete variables summed out by hand. That
 they are is checked: at random points the two log densities may differ by a constant only. NUTS runs long enough that
 the Monte Carlo error of each mean is below a hundredth of the posterior sd, and the moments go to `stan.json` beside
 the studies' data, with a table that compares them with the moments stored in the studies. They are those of the
@@ -21,8 +21,8 @@ from numpyro.distributions import biject_to
 from rich.console import Console
 from rich.table import Table
 
-from sumout.studies.agreement import CHAINS, on_the_real_line
-from sumout.studies.models import STUDIES
+from sumout_studies.agreement import CHAINS, on_the_real_line
+from sumout_studies.models import STUDIES
 
 HERE = Path(__file__).parent
 STORE = HERE.parent / "src" / "sumout" / "studies" / "data" / "stan.json"

@@ -58,7 +58,7 @@ def summarise(draws: Draws) -> Summary:
     """The numbers for these draws."""
     import arviz_stats  # takes half a second to import
 
-    from sumout.studies.measure import Outcome  # loads JAX
+    from sumout_studies.measure import Outcome  # loads JAX
 
     names, x = flatten(draws)
     all_draws = x.reshape(-1, x.shape[-1])

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import sumout
-from sumout.studies.models import SURVEY
+from sumout_studies.models import SURVEY
 
 NUM_BINS = 25
 WIDTH = 60

@@ -46,6 +46,8 @@ reading.addHandler(RaiseUnforeseen())
 
 # Not the modules that users call, which are given wrong types on purpose, nor states of chains, which JAX builds with
 # a leading axis of chains, nor the innermost loops of the reading, whose time is tested.
-CHECKED = [f"sumout.reading.{name}" for name in "movement flatten evaluate factors graph equations loops steps".split()]
-with install_import_hook([*CHECKED, "sumout.nuisance"], "beartype.beartype"):
+CHECKED = (
+    "jaxpr.flatten jaxpr.scans jaxpr.equations jaxpr.lazy_broadcast structure.factors structure.graph tables moves"
+).split()
+with install_import_hook([f"sumout.{name}" for name in CHECKED], "beartype.beartype"):
     import sumout  # noqa: F401

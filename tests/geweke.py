@@ -24,7 +24,7 @@ from jax.scipy.special import logit
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.program import Program
+from sumout.model.program import Program
 
 from mixed import count_lattices, equal_neighbours, log_normaliser
 

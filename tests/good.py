@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from numpyro.distributions.transforms import OrderedTransform
 
 import sumout
-from sumout.studies.models import STUDIES
+from sumout_studies.models import STUDIES
 
 from mixed import MIXED
 from programs import ENUMERABLE

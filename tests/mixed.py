@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.program import Program
+from sumout.model.program import Program
 
 
 @dataclass(frozen=True)

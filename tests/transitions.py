@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sumout.nuisance.gibbs import Gibbs
-from sumout.nuisance.metropolis import STEP_PROBABILITIES, STEP_SIZES, AroundTheCircle, CountStep, FromSampler
-from sumout.nuisance.quadratic import QuadraticGibbs
-from sumout.nuisance.sweep import Stack
+from sumout.moves.gibbs import Gibbs
+from sumout.moves.metropolis import STEP_PROBABILITIES, STEP_SIZES, AroundTheCircle, CountStep, FromSampler
+from sumout.moves.sweep import Stack
+from sumout.patterns.quadratic_gibbs import QuadraticGibbs
 
 from enumeration import state_numbers
 

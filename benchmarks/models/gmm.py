@@ -20,7 +20,7 @@ def in_numpyro() -> Forms:
     import numpyro.distributions as dist
     from jax.scipy.special import logsumexp
 
-    from sumout.studies.models import gmm_numpyro
+    from sumout_studies.models import gmm_numpyro
 
     def enumerated(y):
         mu = numpyro.sample("mu", dist.Normal(0, 10).expand([2]).to_event(1))

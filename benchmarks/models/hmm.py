@@ -23,7 +23,7 @@ def in_numpyro() -> Forms:
     import numpyro.distributions as dist
     from numpyro.contrib.control_flow import scan
 
-    from sumout.studies.models import hmm_numpyro
+    from sumout_studies.models import hmm_numpyro
 
     def enumerated(y):
         logits = numpyro.sample("logits", dist.Normal(0, 10).expand([STATES, STATES]).to_event(2))

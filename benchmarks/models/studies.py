@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-STUDIES = Path(__file__).parents[2] / "src" / "sumout" / "studies"
+STUDIES = Path(__file__).parents[2] / "src" / "sumout_studies"
 
 
 def study_data(name: str) -> np.ndarray:

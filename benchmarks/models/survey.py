@@ -14,7 +14,7 @@ def in_numpyro() -> Forms:
     import numpyro
     import numpyro.distributions as dist
 
-    from sumout.studies.models import survey_numpyro
+    from sumout_studies.models import survey_numpyro
 
     def by_hand(y):
         theta = numpyro.sample("theta", dist.Beta(1, 1))

@@ -3,17 +3,12 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sumout.frontends.density import density
-from sumout.frontends.numpyro import program
-from sumout.supports import count, finite, implicit
+from sumout.model.density import density
+from sumout.model.numpyro import program
+from sumout.model.supports import count, finite, implicit
 
 if TYPE_CHECKING:
-    from sumout.about_z import marginals
-    from sumout.ascent.maximum import Maximum
-    from sumout.diagnose.summary import summary
-    from sumout.doctor.check import check
-    from sumout.explanation import explain
-    from sumout.gradient import gradient_estimator
+    from sumout.checks.check import check
     from sumout.kernels.ghmc import GHMC
     from sumout.kernels.hmc import HMC
     from sumout.kernels.nuts import NUTS
@@ -22,11 +17,16 @@ if TYPE_CHECKING:
     from sumout.kernels.sgld import SGLD
     from sumout.kernels.sgnht import SGNHT
     from sumout.kernels.split_sghmc import SplitSGHMC
-    from sumout.modes import maximize
-    from sumout.pages.report import report
-    from sumout.reading.structure import Structure, read
-    from sumout.run.load import load
+    from sumout.optimize.maximize import maximize
+    from sumout.optimize.maximum import Maximum
+    from sumout.plan.target import gradient_estimator
+    from sumout.reports.explain import explain
+    from sumout.reports.report import report
+    from sumout.results.marginals import marginals
+    from sumout.results.summary import summary
     from sumout.run.sample import sample
+    from sumout.store.load import load
+    from sumout.structure.structure import Structure, read
 
 # Imported when it is first asked for: what makes a program need not know what samples from it.
 _LATER = {
@@ -37,19 +37,19 @@ _LATER = {
     "SGHMC": "kernels.sghmc",
     "SGLD": "kernels.sgld",
     "SGNHT": "kernels.sgnht",
-    "Maximum": "ascent.maximum",
+    "Maximum": "optimize.maximum",
     "SplitSGHMC": "kernels.split_sghmc",
-    "Structure": "reading.structure",
-    "check": "doctor.check",
-    "explain": "explanation",
-    "gradient_estimator": "gradient",
-    "load": "run.load",
-    "marginals": "about_z",
-    "maximize": "modes",
-    "read": "reading.structure",
-    "report": "pages.report",
+    "Structure": "structure.structure",
+    "check": "checks.check",
+    "explain": "reports.explain",
+    "gradient_estimator": "plan.target",
+    "load": "store.load",
+    "marginals": "results.marginals",
+    "maximize": "optimize.maximize",
+    "read": "structure.structure",
+    "report": "reports.report",
     "sample": "run.sample",
-    "summary": "diagnose.summary",
+    "summary": "results.summary",
 }
 
 __all__ = [

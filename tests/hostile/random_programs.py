@@ -29,13 +29,13 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.about_z import probabilities
 from sumout.errors import SumoutError
-from sumout.gradient import make_target
-from sumout.likelihood import build_likelihood
-from sumout.plan import Plan, make_plan
-from sumout.program import Program
-from sumout.supports import Finite
+from sumout.model.program import Program
+from sumout.model.supports import Finite
+from sumout.plan.plan import Plan, make_plan
+from sumout.plan.target import make_target
+from sumout.results.likelihood import build_likelihood
+from sumout.results.marginals import probabilities
 
 from enumeration import joint_states, state_numbers
 from hostile.terms import IMPOSSIBLE, KINDS, OWN_DERIVATIVE, Chooser, Env, Pick

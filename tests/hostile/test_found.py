@@ -9,7 +9,7 @@ from jax.scipy.special import logsumexp
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.plan import make_plan
+from sumout.plan.plan import make_plan
 
 from enumeration import joint_states, log_joint
 

@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from sumout.plan import Plan
+from sumout.plan.plan import Plan
 
 from hostile.random_programs import Spec, attack, examine, find_truth, is_numpyro, make, shrink
 from hostile.terms import KINDS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sumout
-from sumout.gradient import Target, estimate_gradient
+from sumout.plan.target import Target, estimate_gradient
 
 from enumeration import joint_states, log_joint, log_marginal, random_x
 from programs import ENUMERABLE
@@ -44,7 +44,7 @@ def test_public_estimator_averages_and_reports_noise():
     many = jax.jit(sumout.gradient_estimator(program, num_samples=4000, plan={"coin": "draw"}))
     gradient, _ = many(jax.random.key(0), x, z)
     assert np.abs(gradient - exact).max() < 6 * np.sqrt(variance.max() / 4000)
-    from sumout.plan import make_plan
+    from sumout.plan.plan import make_plan
 
     target = Target(program.log_density, make_plan(sumout.read(program), {"coin": "gibbs"}).sweep)
     estimate = jax.jit(lambda key: estimate_gradient(target, 4000, key, x, z, program.data))(jax.random.key(1))

@@ -15,8 +15,8 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import clamp_probs
 
 import sumout
-from sumout.gradient import make_target
-from sumout.plan import plan_for
+from sumout.plan.plan import plan_for
+from sumout.plan.target import make_target
 
 from enumeration import joint_states, log_joint, random_x
 

@@ -18,9 +18,9 @@ import pytest
 import scipy.linalg
 
 import sumout
-from sumout.gradient import Target
 from sumout.kernels.leapfrog import Point, energy_change, follow, leap
-from sumout.kernels.stochastic import ENERGY_ERROR
+from sumout.kernels.stochastic_gradient import ENERGY_ERROR
+from sumout.plan.target import Target
 
 NOISE = 2.0  # variance of the gradient noise
 NUM = 40_000

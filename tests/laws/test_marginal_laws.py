@@ -9,14 +9,15 @@ import pytest
 from jax.scipy.special import logsumexp
 
 import sumout
-from sumout.marginal import buckets, components
-from sumout.marginal.components import find_components
-from sumout.marginal.products import last_message
-from sumout.marginal.summation import build_summation
-from sumout.marginal.tables import fill_tables
-from sumout.plan import make_plan
-from sumout.reading.structure import Structure
-from sumout.studies.models import STUDIES
+from sumout.eliminate import components
+from sumout.eliminate import messages as buckets
+from sumout.eliminate.components import find_components
+from sumout.eliminate.fill_tables import fill_tables
+from sumout.eliminate.scaled_messages import last_message
+from sumout.eliminate.summation import build_summation
+from sumout.plan.plan import make_plan
+from sumout.structure.structure import Structure
+from sumout_studies.models import STUDIES
 
 from enumeration import joint_states, log_joint, log_marginal, random_x, state_numbers
 from programs import ENUMERABLE

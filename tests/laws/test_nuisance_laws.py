@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import sumout
-from sumout.nuisance.categorical import draw
-from sumout.nuisance.metropolis import AroundTheCircle
-from sumout.plan import make_plan
+from sumout.moves.metropolis import AroundTheCircle
+from sumout.plan.plan import make_plan
+from sumout.tables.logsumexp import draw
 
 from enumeration import joint_states, log_joint, random_x, state_numbers
 from programs import ENUMERABLE, REAL

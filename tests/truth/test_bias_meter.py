@@ -10,8 +10,8 @@ import pytest
 
 import sumout
 from sumout.errors import SamplingWarning
-from sumout.gradient import GradientEstimate
-from sumout.studies.models import STUDIES
+from sumout.plan.target import GradientEstimate
+from sumout_studies.models import STUDIES
 
 STEP = 0.1  # of a Survey chain, as tuned, in units of x
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import sumout
-from sumout.studies.models import STUDIES
+from sumout_studies.models import STUDIES
 
 from mixed import MIXED, Mixed
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import pytest
 
 import sumout
-from sumout.gradient import make_target
 from sumout.kernels.leapfrog import Point
-from sumout.plan import make_plan
+from sumout.plan.plan import make_plan
+from sumout.plan.target import make_target
 
 from geweke import JOINTS, Chain, compare, worst
 

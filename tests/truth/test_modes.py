@@ -8,7 +8,7 @@ from numpyro.distributions import biject_to
 from scipy.optimize import minimize
 
 import sumout
-from sumout.studies.models import STUDIES, SURVEY
+from sumout_studies.models import STUDIES, SURVEY
 
 CONSTANT = {
     "survey": 0.0,

@@ -16,12 +16,12 @@ import pytest
 from numpyro.distributions import biject_to, constraints
 
 import sumout
-from sumout.studies.models import STUDIES
+from sumout_studies.models import STUDIES
 
 from enumeration import joint_states, quadrature
 from programs import ENUMERABLE, REAL, abundance
 
-STAN = json.loads(files("sumout.studies").joinpath("data", "stan.json").read_text())
+STAN = json.loads(files("sumout_studies").joinpath("data", "stan.json").read_text())
 
 
 def unconstrained(program_x, posterior):

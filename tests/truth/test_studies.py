@@ -13,11 +13,11 @@ from dataclasses import replace
 import pytest
 
 from sumout.cli.main import main
-from sumout.studies import evaluate
-from sumout.studies.claims import CLAIMS
-from sumout.studies.models import STUDIES
-from sumout.studies.paper import PRINTED, REBUILT
-from sumout.studies.schemes import SCHEMES
+from sumout_studies import evaluate
+from sumout_studies.claims import CLAIMS
+from sumout_studies.models import STUDIES
+from sumout_studies.paper import PRINTED, REBUILT
+from sumout_studies.schemes import SCHEMES
 
 SMALL = replace(evaluate.QUICK, draws=1000, tune=300, gradients=4000)
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -6,7 +6,7 @@ Counts are some hundreds, so that the ratios below are known to a tenth or so; m
 import numpy as np
 import pytest
 
-from sumout.studies.two_normals import SCHEMES, draw, make_program, run
+from sumout_studies.two_normals import SCHEMES, draw, make_program, run
 
 
 @pytest.mark.calibration

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sumout.compiling.ahead import Ahead
-from sumout.compiling.collection import without_collection
-from sumout.reading.equations import traced_once
+from sumout.compile.ahead import Ahead, without_collection
+from sumout.jaxpr.equations import traced_once
 
 
 def counting():
@@ -46,7 +45,7 @@ def test_what_is_compiled_can_be_called_under_other_settings():
 
 
 def test_errors_of_the_compiler_are_told(monkeypatch):
-    monkeypatch.setattr("sumout.compiling.ahead.QUICK_COMPILE", {"no_such_option": True})
+    monkeypatch.setattr("sumout.compile.ahead.QUICK_COMPILE", {"no_such_option": True})
     broken = Ahead(lambda a: 2 * a, times=1)
     with pytest.raises(Exception, match="no_such_option"):
         broken(jnp.ones(3))
@@ -74,7 +73,7 @@ FIRST_RUN = """
 import threading
 import jax
 import sumout
-from sumout.studies.models import STUDIES
+from sumout_studies.models import STUDIES
 
 waited = []
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from sumout.arithmetic.evaluate import evaluate
-from sumout.arithmetic.movement import gather_windows
-from sumout.arrays import as_jax
+from sumout.jaxpr.numpy_evaluation import evaluate, gather_windows
+from sumout.model.arguments import as_jax
 
 FILL, CLIP = lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.CLIP
 NUMBERS = lax.GatherDimensionNumbers
@@ -44,7 +43,7 @@ def test_only_what_is_wanted_is_evaluated_and_by_numpy_if_that_is_exact():
     key, y = jax.eval_shape(lambda: jax.random.key(0)), np.array([1, 2, 5])
     closed = jax.make_jaxpr(three)(key, y)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sumout.arithmetic.evaluate.jax.jit", None)  # would be called to compile
+        patch.setattr("sumout.jaxpr.numpy_evaluation.jax.jit", None)  # would be called to compile
         inside, drawn, total = evaluate(closed, [key, y], [True, False, True])
     assert not inside
     assert drawn is None

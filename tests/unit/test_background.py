@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sumout.background import attentive_jit, attentively, begin, in_threads, is_left_behind, wait
+from sumout.threads import attentive_jit, attentively, begin, in_threads, is_left_behind, wait
 
 
 @pytest.fixture

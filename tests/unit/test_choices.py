@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.scipy.special import xlogy
 
-from sumout.reading.flatten import flatten
+from sumout.jaxpr.flatten import flatten
 
 T = np.arange(6)
 X, Z, DATA = jnp.array([0.3, 1.7]), {"k": jnp.array(2)}, {"y": jnp.arange(6.0)}

@@ -16,13 +16,13 @@ import pytest
 import sumout
 import sumout.run.sample
 from sumout.cli.main import COMMANDS, main
+from sumout.cli.model_files import program_from
 from sumout.cli.options import split_reference
-from sumout.cli.programs import program_from
 from sumout.cli.show import as_text, one_line
 from sumout.errors import FileError
-from sumout.kernels.names import KERNELS
-from sumout.plan import WISHES, make_plan
-from sumout.run.files import open_result
+from sumout.kernels.registry import KERNELS
+from sumout.plan.plan import WISHES, make_plan
+from sumout.store.netcdf import open_result
 
 SHORT = ["--draws", "50", "--tune", "50", "--chains", "2"]
 MODELS = """\
@@ -348,7 +348,7 @@ def test_debug_shows_the_traceback(models, capsys):
 
 
 def test_faults_of_our_own_are_told_apart(models, capsys, monkeypatch):
-    monkeypatch.setattr("sumout.cli.programs.read_files", lambda paths: 1 / 0)
+    monkeypatch.setattr("sumout.cli.model_files.read_files", lambda paths: 1 / 0)
     said = refuses(capsys, 1, "explain", f"{models}/models.py:made")
     assert said.startswith("sumout: ZeroDivisionError: division by zero\nThis should not happen")
 
@@ -436,7 +436,7 @@ def test_the_summary_is_left_when_the_file_cannot_be_written(example, tmp_path, 
 
     folder, _, result = example
     monkeypatch.setattr(sumout.run.sample, "sample", lambda *args, **kwargs: result)
-    monkeypatch.setattr("sumout.run.files.save_result", refuse)
+    monkeypatch.setattr("sumout.store.netcdf.save_result", refuse)
     typed = ["run", f"{folder}/model.py:mixture", "--data", f"{folder}/data.csv", "--out", f"{tmp_path}/r.nc"]
     assert main(typed) == 2
     printed = capsys.readouterr()

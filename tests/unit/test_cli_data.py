@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sumout.cli.arguments import bind
-from sumout.cli.data import read_files
+from sumout.cli.data_files import read_files
 from sumout.errors import FileError, OptionError
 
 

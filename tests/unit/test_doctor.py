@@ -9,14 +9,13 @@ import pytest
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.doctor.barriers import check_barriers
-from sumout.doctor.counts import check_counts
-from sumout.doctor.examination import Examination
-from sumout.doctor.finite import check_edges, check_nan, check_start
-from sumout.doctor.sites import check_broadcasting, check_influence
-from sumout.doctor.tails import check_flat, check_scales, check_tails
+from sumout.checks.discrete_sites import check_barriers, check_broadcasting, check_influence
+from sumout.checks.examination import Examination
+from sumout.checks.not_finite import check_edges, check_nan, check_start
+from sumout.checks.tails import check_flat, check_scales, check_tails
+from sumout.checks.unbounded_counts import check_counts
 from sumout.errors import ModelError, StartError
-from sumout.plan import plan_for
+from sumout.plan.plan import plan_for
 
 A = {"a": (constraints.real, ())}
 TWO = {"a": (constraints.real, ()), "b": (constraints.real, ())}

@@ -12,11 +12,11 @@ import pytest
 from numpyro.infer.util import potential_energy
 
 import sumout
-from sumout.about_z import probabilities
-from sumout.gradient import make_target
-from sumout.likelihood import build_likelihood
-from sumout.plan import plan_for
+from sumout.plan.plan import plan_for
+from sumout.plan.target import make_target
 from sumout.randomness import new_key
+from sumout.results.likelihood import build_likelihood
+from sumout.results.marginals import probabilities
 
 from ecology import COUNTS, DRAWN, ECOLOGY, IS_LATER
 

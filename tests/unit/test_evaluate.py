@@ -9,8 +9,8 @@ import pytest
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.plan import plan_for
-from sumout.studies.models import STUDIES
+from sumout.plan.plan import plan_for
+from sumout_studies.models import STUDIES
 
 from programs import ENUMERABLE
 

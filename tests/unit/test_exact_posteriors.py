@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from sumout.studies.models import STUDIES, SURVEY
+from sumout_studies.models import STUDIES, SURVEY
 
-STAN = json.loads(files("sumout.studies").joinpath("data", "stan.json").read_text())
+STAN = json.loads(files("sumout_studies").joinpath("data", "stan.json").read_text())
 MOST_ERRORS = 4  # standard errors between Stan and the truth; all numbers are stored, so chance plays no part
 
 

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from sumout.errors import FileError
-from sumout.run.files import open_result, save_result
+from sumout.store.netcdf import open_result, save_result
 
 
 def made_up(discrete, names=("a", "b"), **attrs):

@@ -11,7 +11,7 @@ from numpyro.distributions import constraints
 
 import sumout
 from sumout.errors import ModelError
-from sumout.supports import Count, Finite
+from sumout.model.supports import Count, Finite
 
 
 def assert_same_density(one, other, rename=lambda name: name):

@@ -9,8 +9,8 @@ import pytest
 from numpyro.contrib.control_flow import scan
 
 import sumout
-from sumout.likelihood import build_likelihood
-from sumout.plan import make_plan
+from sumout.plan.plan import make_plan
+from sumout.results.likelihood import build_likelihood
 
 SEEN = np.array([True, False, True, True, False])
 LAWS = {

@@ -9,11 +9,13 @@ import pytest
 import xarray as xr
 
 import sumout
-from sumout.background import in_threads
-from sumout.run import loop, memory, result, start
+from sumout.results import data_tree as result
+from sumout.run import loop
 from sumout.run import sample as sampling
-from sumout.run import store as stored
-from sumout.run.interrupt import stoppable
+from sumout.run import starts as start
+from sumout.store import in_memory as memory
+from sumout.store import write as stored
+from sumout.threads import in_threads, stoppable
 
 from programs import ENUMERABLE
 

@@ -9,8 +9,8 @@ import pytest
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.kernels.names import KERNELS
-from sumout.plan import make_plan
+from sumout.kernels.registry import KERNELS
+from sumout.plan.plan import make_plan
 
 from programs import ENUMERABLE
 

@@ -10,8 +10,8 @@ from jax.scipy.special import logsumexp
 from numpyro.contrib.control_flow import scan
 
 import sumout
-from sumout.likelihood import build_likelihood
-from sumout.plan import make_plan
+from sumout.plan.plan import make_plan
+from sumout.results.likelihood import build_likelihood
 
 from enumeration import joint_states, random_x
 

@@ -7,15 +7,14 @@ import pytest
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.gradient import Target
 from sumout.kernels.leapfrog import Point
-from sumout.nuisance.sweep import STAY
+from sumout.moves.sweep import STAY
+from sumout.plan.target import Target
 from sumout.randomness import new_key
-from sumout.run.groups import ALONE, SIDE_BY_SIDE
-from sumout.run.loop import Loop
-from sumout.run.memory import Memory
-from sumout.run.record import part
-from sumout.run.setup import set_up
+from sumout.results.record import part
+from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop
+from sumout.run.sample import set_up
+from sumout.store.in_memory import Memory
 
 from programs import ENUMERABLE
 

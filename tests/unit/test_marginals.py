@@ -6,10 +6,10 @@ import pytest
 from jax.scipy.special import logsumexp
 
 import sumout
-from sumout.about_z import frequencies
 from sumout.errors import OptionError
-from sumout.likelihood import build_likelihood
-from sumout.plan import make_plan
+from sumout.plan.plan import make_plan
+from sumout.results.likelihood import build_likelihood
+from sumout.results.marginals import frequencies
 
 from enumeration import joint_states, log_joint, random_x, state_numbers
 from programs import ENUMERABLE

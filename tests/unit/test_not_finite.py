@@ -10,13 +10,13 @@ from arviz_base import from_dict
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.diagnose.chains import complain_of_chains, locate
-from sumout.gradient import Target
 from sumout.kernels.leapfrog import Point
-from sumout.kernels.names import KERNELS
-from sumout.nuisance.categorical import draw
-from sumout.plan import plan_for
+from sumout.kernels.registry import KERNELS
+from sumout.plan.plan import plan_for
+from sumout.plan.target import Target
 from sumout.randomness import fold_in, new_key
+from sumout.results.summary import complain_of_chains, locate
+from sumout.tables.logsumexp import draw
 
 STEPS = 300
 

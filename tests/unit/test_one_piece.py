@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sumout.compiling.ahead import Ahead
-from sumout.compiling.one_piece import MARK, MOST_COPIED, MOST_ELEMENTS, fits_one_piece
+from sumout.compile.ahead import Ahead
+from sumout.compile.one_piece import MARK, MOST_COPIED, MOST_ELEMENTS, fits_one_piece
 
 
 def looped(step, num=5):
@@ -39,7 +39,7 @@ def test_numbers_are_the_same(name):
 
 
 def test_what_the_compiler_refuses_is_compiled_as_usual(monkeypatch):
-    monkeypatch.setattr("sumout.compiling.one_piece.REFUSED", set())
+    monkeypatch.setattr("sumout.compile.one_piece.REFUSED", set())
     x = jnp.arange(4.0)
     run = looped(STEPS["sorts"])
     np.testing.assert_allclose(Ahead(run)(x, x, {}), run(x, x, {}))

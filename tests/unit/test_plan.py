@@ -4,7 +4,7 @@ import pytest
 
 import sumout
 from sumout.errors import OptionError
-from sumout.plan import make_plan
+from sumout.plan.plan import make_plan
 
 from programs import ENUMERABLE, abundance
 

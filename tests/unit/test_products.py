@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sumout.marginal import products
-from sumout.marginal.products import last_message
+from sumout.eliminate import scaled_messages as products
+from sumout.eliminate.scaled_messages import last_message
 
 COLUMNS, LEVELS, VALUES = 3, 7, 5
 

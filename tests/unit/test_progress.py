@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sumout.kernels.tuned import Info
+from sumout.kernels.adjusted import Info
+from sumout.results.record import Progress, Record
 from sumout.run import progress
-from sumout.run.record import Progress, Record
 
 
 def chunk(done, count, *, chains=3, tune=10, diverging=0, seed=0):

@@ -10,18 +10,17 @@ from jax.scipy.stats import norm
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.about_z import probabilities
-from sumout.doctor.form_guard import FormGuard
-from sumout.doctor.guard import Guard
+from sumout.checks.guard import FormGuard, Guard
 from sumout.errors import ReadingError
-from sumout.guesses import draw_z
-from sumout.nuisance.block import pick
-from sumout.nuisance.categorical import invert
-from sumout.nuisance.quadratic import QuadraticGibbs
-from sumout.plan import make_plan, plan_for
-from sumout.program import Program
+from sumout.model.initial_values import draw_z
+from sumout.model.program import Program
+from sumout.model.supports import Finite
+from sumout.patterns.quadratic_gibbs import QuadraticGibbs
+from sumout.plan.plan import make_plan, plan_for
 from sumout.randomness import new_key, normal, split, uniform
-from sumout.supports import Finite
+from sumout.results.marginals import probabilities
+from sumout.tables.blocks import pick
+from sumout.tables.logsumexp import invert
 
 NUM, ROWS = 6, 9
 DATA = {

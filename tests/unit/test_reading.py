@@ -12,7 +12,7 @@ from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.doctor.guard import ReadingGuard
+from sumout.checks.guard import ReadingGuard
 from sumout.errors import ReadingError
 
 from programs import ENUMERABLE, REAL

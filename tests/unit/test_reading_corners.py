@@ -12,7 +12,7 @@ from jax import lax
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.doctor.guard import ReadingGuard
+from sumout.checks.guard import ReadingGuard
 
 THREE = sumout.finite(3, 6)
 PATH = 5

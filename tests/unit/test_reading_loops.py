@@ -17,8 +17,8 @@ from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.doctor.guard import ReadingGuard
-from sumout.reading import loops
+from sumout.checks.guard import ReadingGuard
+from sumout.jaxpr import scans as loops
 
 from programs import ENUMERABLE
 

@@ -13,12 +13,12 @@ from numpyro.distributions import constraints
 
 import sumout
 from sumout.errors import OptionError
-from sumout.pages.discrete import of_site
-from sumout.pages.figures import density_plot, rank_plot
-from sumout.pages.network import MOST_NODES, network, place
-from sumout.pages.page import Html, join, tag
-from sumout.pages.sections import badness, is_off
-from sumout.pages.svg import house_style
+from sumout.reports.discrete_section import of_site
+from sumout.reports.figures import density_plot, rank_plot
+from sumout.reports.graph_drawing import MOST_NODES, network, place
+from sumout.reports.html import Html, join, tag
+from sumout.reports.report import badness, is_off
+from sumout.reports.svg import house_style
 
 from programs import loop_hmm, named_scalars, tree
 

@@ -8,10 +8,10 @@ import pytest
 from jax.extend.core import ClosedJaxpr, DropVar, jaxpr_as_fun
 from jax.scipy.special import xlogy
 
-from sumout.arithmetic.primitives import compute
+from sumout.jaxpr.equations import all_equations, names_in, traced_once
+from sumout.jaxpr.numpy_evaluation import compute
+from sumout.jaxpr.simplify import simplify
 from sumout.randomness import uniform
-from sumout.reading.equations import all_equations, names_in, traced_once
-from sumout.reading.simplify import simplify
 
 from programs import ENUMERABLE
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import sumout
-from sumout.gradient import Target, make_target
-from sumout.nuisance.sweep import STAY
-from sumout.plan import make_plan
+from sumout.moves.sweep import STAY
+from sumout.plan.plan import make_plan
+from sumout.plan.target import Target, make_target
 from sumout.randomness import new_key
-from sumout.run.climb import Climbs
-from sumout.run.start import Starts, climbs_to_follow
+from sumout.run.starts import Climbs, Starts, climbs_to_follow
 
 from programs import ENUMERABLE, REAL
 

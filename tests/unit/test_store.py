@@ -12,9 +12,10 @@ import pytest
 
 import sumout
 from sumout.errors import OptionError, SamplingWarning, StoreError
-from sumout.run import parts, store
 from sumout.run import sample as sampling
-from sumout.run.identity import differences
+from sumout.store import format as parts
+from sumout.store import write as store
+from sumout.store.format import differences
 
 from programs import ENUMERABLE
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from sumout.diagnose.bias import Meter
-from sumout.studies.agreement import Moments, agreement_table, agreement_to_json
-from sumout.studies.claims import CLAIMS, judge, stand
-from sumout.studies.evaluate import QUICK, Evaluation
-from sumout.studies.measure import Measurement, Outcome
-from sumout.studies.models import GMM, SURVEY
-from sumout.studies.paper import PRINTED, REBUILT
-from sumout.studies.schemes import SCHEMES
-from sumout.studies.tables import accuracy_table, claims_table, paper_tables, short, standing_table, to_json, whole
+from sumout.adaptation.bias_meter import Meter
+from sumout_studies.agreement import Moments, agreement_table, agreement_to_json
+from sumout_studies.claims import CLAIMS, judge, stand
+from sumout_studies.evaluate import QUICK, Evaluation
+from sumout_studies.measure import Measurement, Outcome
+from sumout_studies.models import GMM, SURVEY
+from sumout_studies.paper import PRINTED, REBUILT
+from sumout_studies.schemes import SCHEMES
+from sumout_studies.tables import accuracy_table, claims_table, paper_tables, short, standing_table, to_json, whole
 
 NO_BIAS = Meter(np.ones(1), np.full(1, 0.01))
 

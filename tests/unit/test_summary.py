@@ -8,9 +8,9 @@ import xarray as xr
 from arviz_base import from_dict
 
 import sumout
-from sumout.diagnose.bias import read_meters, worst_excess
-from sumout.diagnose.mixing import judge_agreement, site_columns
+from sumout.adaptation.bias_meter import read_meters, worst_excess
 from sumout.errors import SamplingWarning
+from sumout.results.effective_draws import judge_agreement, site_columns
 
 CHAINS, DRAWS = 4, 2000
 

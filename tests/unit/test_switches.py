@@ -12,10 +12,10 @@ from jax.scipy.special import logsumexp
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.compiling.one_piece import largest_array
-from sumout.likelihood import build_likelihood
-from sumout.nuisance.running import build_running
-from sumout.plan import make_plan
+from sumout.compile.one_piece import largest_array
+from sumout.patterns.change_points import build_running
+from sumout.plan.plan import make_plan
+from sumout.results.likelihood import build_likelihood
 
 from enumeration import joint_states, log_marginal, random_x
 

@@ -11,9 +11,9 @@ from jax import lax
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.arithmetic.primitives import EXACT, ROUNDED
-from sumout.plan import make_plan
-from sumout.reading.rules import RULES
+from sumout.jaxpr.numpy_evaluation import EXACT, ROUNDED
+from sumout.plan.plan import make_plan
+from sumout.structure.scope_rules import RULES
 
 from enumeration import joint_states, log_marginal, random_x
 
@@ -41,21 +41,21 @@ def fail(*args, **kwargs):
 
 
 STEPS = {
-    "rules": "sumout.reading.interpret.apply_rule",
-    "scan": "sumout.reading.interpret.Reader.call",
-    "numpy": "sumout.reading.interpret.compute",
-    "folding": "sumout.reading.simplify.compute",
-    "same": "sumout.reading.simplify._Editor._same",
-    "simplification": "sumout.reading.simplify._Editor.write",
-    "choices": "sumout.reading.choices._is_in_place",
-    "loops": "sumout.reading.flatten.run_at_once",
-    "steps": "sumout.reading.steps._map",
-    "flatten": "sumout.reading.flatten._run",
-    "singular points": "sumout.reading.flatten.with_rules",
-    "factors": "sumout.reading.structure.factorise",
-    "roles": "sumout.reading.structure.assign_roles",
-    "quadratic": "sumout.reading.quadratic._find_quadratic",
-    "changes": "sumout.reading.changes._find_changes",
+    "rules": "sumout.structure.interpret.apply_rule",
+    "scan": "sumout.structure.interpret.Reader.call",
+    "numpy": "sumout.structure.interpret.compute",
+    "folding": "sumout.jaxpr.simplify.compute",
+    "same": "sumout.jaxpr.simplify._Editor._same",
+    "simplification": "sumout.jaxpr.simplify._Editor.write",
+    "choices": "sumout.jaxpr.flatten._is_in_place",
+    "loops": "sumout.jaxpr.flatten.run_at_once",
+    "steps": "sumout.jaxpr.scans._map",
+    "flatten": "sumout.jaxpr.flatten._run",
+    "singular points": "sumout.jaxpr.flatten.with_rules",
+    "factors": "sumout.structure.structure.factorise",
+    "roles": "sumout.structure.structure.assign_roles",
+    "quadratic": "sumout.patterns.quadratic_forms._find_quadratic",
+    "changes": "sumout.patterns.find_changes._find_changes",
 }
 
 

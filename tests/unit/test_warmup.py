@@ -9,15 +9,15 @@ import pytest
 from numpyro.diagnostics import effective_sample_size
 
 import sumout
-from sumout.adapt.scale import RunningScale
-from sumout.adapt.warmup import LEAST_WINDOW, Tuning
-from sumout.gradient import Target
+from sumout.adaptation.mass_matrix import RunningScale
+from sumout.adaptation.window_adaptation import LEAST_WINDOW, Tuning
 from sumout.kernels.hmc import LENGTH, MOST_LEAPS_UNLEARNT
 from sumout.kernels.leapfrog import Point
-from sumout.nuisance.sweep import STAY
+from sumout.moves.sweep import STAY
+from sumout.plan.target import Target
 from sumout.randomness import new_key
 from sumout.run.loop import Loop
-from sumout.run.memory import Memory
+from sumout.store.in_memory import Memory
 
 SCALES = np.logspace(-2, 2, 6)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sumout.cli.data import Item
+from sumout.cli.data_files import Item
 from sumout.errors import FileError, OptionError
 
 

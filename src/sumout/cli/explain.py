@@ -2,8 +2,7 @@
 
 import argparse
 
-from sumout.cli.example import worked_example
-from sumout.cli.options import MODEL_HELP, MODELS, add_data, add_plan, as_dict
+from sumout.cli.options import MODEL_HELP, MODELS, add_data, add_plan, as_dict, worked_example
 
 EXAMPLE = worked_example(
     "sumout explain model.py:mixture --data data.csv",
@@ -32,8 +31,8 @@ def add(subparsers: argparse._SubParsersAction) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Build the program and print its explanation."""
-    from sumout.cli.programs import program_from
-    from sumout.explanation import explain
+    from sumout.cli.model_files import program_from
+    from sumout.reports.explain import explain
 
     with program_from(options) as program:
         print(explain(program, plan=as_dict(options.plan, "--plan"), kernel=options.kernel))

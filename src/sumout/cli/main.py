@@ -8,16 +8,18 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from threading import current_thread, main_thread
 from typing import Any
 
-from sumout.background import note_interrupt
-from sumout.cli import explain, report, run, studies
-from sumout.cli.blame import blame
+from sumout.cli import explain, report, run
+from sumout.cli.model_files import blame
 from sumout.cli.options import split_reference
 from sumout.errors import FileError, OptionError, SumoutError
+from sumout.threads import note_interrupt
 
-COMMANDS = (run, explain, report, studies)
+COMMANDS = (run, explain, report)
+OTHERS = "sumout.commands"  # group of entry points: commands of packages that build on sumout
 ABOUT = """\
 Draw from the posterior of models with discrete variables. A model is a function
 in a Python file of yours, with its discrete variables left in.
@@ -45,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.set_defaults(run=None)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in COMMANDS:
+    for command in (*COMMANDS, *(entry.load() for entry in entry_points(group=OTHERS))):
         command.add(subparsers)
     for of_command in subparsers.choices.values():
         of_command.add_argument("--debug", action="store_true", help="show the traceback of an error")

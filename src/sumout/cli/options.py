@@ -1,11 +1,14 @@
 """Options that several commands share."""
 
 import argparse
-from collections.abc import Callable
+import os
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from sumout.errors import OptionError
+from sumout.errors import FileError, OptionError
 
 MODEL_HELP = "the file and the name in it, as in model.py:mixture (see below)"
 MODELS = """\
@@ -113,3 +116,76 @@ def _pair(text: str, expected: str) -> tuple[str, str]:
     if not (name and equals and value):
         raise argparse.ArgumentTypeError(f"{text!r}: expected {expected}")
     return name, value
+
+
+# Files to be written: whether they can be is seen before the work starts.
+
+
+def check_output(path: Path, *, force: bool, inputs: Iterable[str | Path] = ()) -> None:
+    """Refuse a file that is in the way, a folder that is not there or in which nothing can be written.
+
+    Args:
+        path: the file to write.
+        force: replace a file that is there already.
+        inputs: files that are read, never to be replaced.
+    """
+    if path.is_dir():
+        raise FileError(f"{path} is a folder; name a file in it.")
+    for other in map(Path, inputs):
+        if path.exists() and other.exists() and path.samefile(other):
+            raise FileError(f"{path} is read from; it cannot be written to as well.")
+    if path.exists() and not force:
+        raise FileError(f"{path} is there already; give --force to replace it, or another name.")
+    if not path.parent.is_dir():
+        raise FileError(f"there is no folder {path.parent}; make it first, or write elsewhere.")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise FileError(
+            f"nothing can be written in {path.parent.resolve()}: {os.strerror(error.errno or 0)}."
+        ) from error
+
+
+# The worked example in the help of every command; a test runs it as it stands.
+
+MODEL = """\
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+
+def mixture(y):
+    mu = numpyro.sample("mu", dist.Normal(jnp.array([-2.0, 2.0]), 1))
+    with numpyro.plate("points", len(y)):
+        z = numpyro.sample("z", dist.Bernoulli(0.5))
+        numpyro.sample("y", dist.Normal(mu[z], 1), obs=y)
+"""
+
+DATA = """\
+y
+-2.1
+-1.4
+1.9
+2.6
+2.2
+"""
+
+
+def worked_example(commands: str, outcome: str) -> str:
+    """The two files, the commands to type, and what comes out."""
+    return "\n".join(
+        [
+            "example:",
+            "  model.py holds",
+            textwrap.indent(MODEL.strip(), "    "),
+            "",
+            "  data.csv holds",
+            textwrap.indent(DATA.strip(), "    "),
+            "",
+            "  Type",
+            textwrap.indent(commands.strip(), "    "),
+            "",
+            textwrap.indent(textwrap.dedent(outcome).strip(), "  "),
+        ]
+    )

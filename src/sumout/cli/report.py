@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from sumout.cli.example import worked_example
-from sumout.cli.options import MODELS, add_data, split_reference
+from sumout.cli.options import MODELS, add_data, split_reference, worked_example
 from sumout.errors import FileError, OptionError
 
 EXAMPLE = worked_example(
@@ -43,7 +42,7 @@ def add(subparsers: argparse._SubParsersAction) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the result, build the program if there is one, write the page."""
-    from sumout.cli.outputs import check_output
+    from sumout.cli.options import check_output
 
     if options.model is None and (options.data or options.set):
         raise OptionError("--data and --set belong to a model; name it with --model model.py:name.")
@@ -53,15 +52,15 @@ def run(options: argparse.Namespace) -> int:
     model = [] if options.model is None else [split_reference(options.model)[0]]
     check_output(out, force=options.force, inputs=[options.result, *model, *options.data])
 
-    from sumout.pages.report import report
-    from sumout.run.files import open_result
-    from sumout.run.load import load
+    from sumout.reports.report import report
+    from sumout.store.load import load
+    from sumout.store.netcdf import open_result
 
     result = load(options.result) if options.result.is_dir() else open_result(options.result)
     if options.model is None:
         report(result, out)
     else:
-        from sumout.cli.programs import program_from
+        from sumout.cli.model_files import program_from
 
         with program_from(options) as program:
             report(result, out, program)

@@ -4,8 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sumout.cli.example import worked_example
-from sumout.cli.options import MODEL_HELP, MODELS, add_data, add_plan, as_dict, split_reference, whole
+from sumout.cli.options import MODEL_HELP, MODELS, add_data, add_plan, as_dict, split_reference, whole, worked_example
 from sumout.errors import OptionError
 
 EXAMPLE = worked_example(
@@ -55,7 +54,7 @@ def add(subparsers: argparse._SubParsersAction) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check the outputs, build the program, sample, write, summarise."""
-    from sumout.cli.outputs import check_output
+    from sumout.cli.options import check_output
 
     model, name = split_reference(options.model)
     out = options.out or Path(f"{name or model.stem}.nc")
@@ -65,14 +64,14 @@ def run(options: argparse.Namespace) -> int:
     if options.report is not None and options.report.resolve() == out.resolve():
         raise OptionError(f"--out and --report are both {out}; they are two files.")
 
-    from sumout.cli.programs import program_from
+    from sumout.cli.model_files import program_from
     from sumout.cli.show import one_line, show_summary
-    from sumout.kernels.names import find_kernel
-    from sumout.pages.report import report
-    from sumout.pages.svg import check_matplotlib
-    from sumout.plan import plan_for
-    from sumout.run.files import save_result
+    from sumout.kernels.registry import find_kernel
+    from sumout.plan.plan import plan_for
+    from sumout.reports.report import report
+    from sumout.reports.svg import check_matplotlib
     from sumout.run.sample import sample
+    from sumout.store.netcdf import save_result
 
     if options.report is not None:
         check_matplotlib()

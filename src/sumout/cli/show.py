@@ -3,13 +3,14 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sumout.diagnose.summary import examine
 from sumout.kernels.kernel import Kernel
-from sumout.pages.sections import WHOLE, badness, number
-from sumout.plan import Plan
+from sumout.plan.plan import Plan
+from sumout.reports.report import WHOLE, badness, number
+from sumout.results.summary import examine
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
+
 
 MOST_NAMES = 4
 MOST_ROWS = 40

@@ -22,13 +22,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sumout.adapt.warmup import SETTLING, Tuning
+from sumout.adaptation.window_adaptation import SETTLING, Tuning
 from sumout.errors import OptionError
-from sumout.gradient import Target
+from sumout.kernels.adjusted import DIVERGENCE, Info, Tuned
 from sumout.kernels.kernel import MEMORY
 from sumout.kernels.leapfrog import Point, energy_change, leap
-from sumout.kernels.tuned import DIVERGENCE, Info, Tuned
-from sumout.program import Data, Nuisance
+from sumout.model.program import Data, Nuisance
+from sumout.plan.target import Target
 from sumout.randomness import normal, split, uniform
 
 SLICE_STEP = 0.03  # δ

@@ -23,14 +23,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sumout.adapt.warmup import Tuning
+from sumout.adaptation.window_adaptation import Tuning
 from sumout.errors import OptionError
-from sumout.gradient import Target
+from sumout.kernels.adjusted import DIVERGENCE, Info, State, Trajectories
 from sumout.kernels.delayed_rejection import follow_patiently
 from sumout.kernels.kernel import GRADIENTS_PER_DRAW, over_chains
 from sumout.kernels.leapfrog import Point, follow
-from sumout.kernels.tuned import DIVERGENCE, Info, State, Trajectories
-from sumout.program import Data
+from sumout.model.program import Data
+from sumout.plan.target import Target
 from sumout.randomness import as_normal, split, uniform
 
 LENGTH = 2.5  # of a trajectory, in units of the scale; the jitter takes up to half of it away

@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.errors import OptionError
-from sumout.gradient import Target
 from sumout.kernels.leapfrog import Point
-from sumout.program import Data, Nuisance
+from sumout.model.program import Data, Nuisance
+from sumout.plan.target import Target
 
 CHAINS = "chains"  # name of the axis over which the chains of a run are laid out side by side
 GRADIENTS_PER_DRAW = 10

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sumout.adapt.scale import Scale, stretch, stretch_back
-from sumout.gradient import Target
-from sumout.program import Data, Nuisance
+from sumout.adaptation.mass_matrix import Scale, stretch, stretch_back
+from sumout.model.program import Data, Nuisance
+from sumout.plan.target import Target
 
 
 def leap(

@@ -14,12 +14,12 @@ from typing import Any
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
-from sumout.adapt.scale import covariance
+from sumout.adaptation.mass_matrix import covariance
 from sumout.errors import OptionError
-from sumout.gradient import Target
+from sumout.kernels.adjusted import State, Trajectories
 from sumout.kernels.leapfrog import Point
-from sumout.kernels.tuned import State, Trajectories
-from sumout.program import Data
+from sumout.model.program import Data
+from sumout.plan.target import Target
 from sumout.randomness import split, words_of
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from jaxtyping import Array
 
-from sumout.adapt.scale import RunningSteepness
-from sumout.adapt.warmup import Tuning
+from sumout.adaptation.mass_matrix import RunningSteepness
+from sumout.adaptation.window_adaptation import Tuning
 from sumout.errors import OptionError
-from sumout.gradient import GradientEstimate
 from sumout.kernels.leapfrog import Point
 from sumout.kernels.sgld import SGLD
-from sumout.kernels.stochastic import FIRST_STEP_SIZE
-from sumout.program import Nuisance
+from sumout.kernels.stochastic_gradient import FIRST_STEP_SIZE
+from sumout.model.program import Nuisance
+from sumout.plan.target import GradientEstimate
 
 
 @dataclass(frozen=True)

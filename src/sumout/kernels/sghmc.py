@@ -17,8 +17,8 @@ from jaxtyping import Array
 
 from sumout.errors import OptionError
 from sumout.kernels.kernel import MEMORY
-from sumout.kernels.stochastic import Info, State, Stochastic
-from sumout.program import Data
+from sumout.kernels.stochastic_gradient import Info, State, Stochastic
+from sumout.model.program import Data
 from sumout.randomness import normal, split
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from sumout.kernels.kernel import MEMORY
-from sumout.kernels.stochastic import Info, State, Stochastic
-from sumout.program import Data
+from sumout.kernels.stochastic_gradient import Info, State, Stochastic
+from sumout.model.program import Data
 from sumout.randomness import normal, split
 
 

@@ -21,13 +21,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sumout.adapt.caution import Caution
-from sumout.adapt.warmup import Tuning
+from sumout.adaptation.bias_meter import Caution
+from sumout.adaptation.window_adaptation import Tuning
 from sumout.errors import OptionError
 from sumout.kernels.kernel import MEMORY
 from sumout.kernels.leapfrog import Point
-from sumout.kernels.stochastic import Info, Noise, Stochastic
-from sumout.program import Data, Nuisance
+from sumout.kernels.stochastic_gradient import Info, Noise, Stochastic
+from sumout.model.program import Data, Nuisance
 from sumout.randomness import normal, split
 
 

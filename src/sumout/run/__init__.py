@@ -1,1 +1,1 @@
-"""From a program and a kernel to a result."""
+"""From a program and a kernel to draws."""

@@ -22,18 +22,32 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sumout.adapt.mixing import slowest
-from sumout.arrays import as_jax
-from sumout.background import in_threads
-from sumout.compiling.ahead import Ahead
-from sumout.gradient import Target
+from sumout.compile.ahead import MEDIUM, Ahead, has_few_sites
 from sumout.kernels.kernel import CHAINS, Kernel
 from sumout.kernels.leapfrog import Point
-from sumout.program import Data, Nuisance, Program
+from sumout.model.arguments import as_jax
+from sumout.model.program import Data, Nuisance, Program
+from sumout.plan.target import Target
 from sumout.randomness import Key, fold_in, later
-from sumout.run.groups import SIDE_BY_SIDE
-from sumout.run.interrupt import FOR_CHUNKS, Stop
-from sumout.run.record import Keep, Place, Progress, Record, join, num_chains_of, part
+from sumout.results.effective_draws import slowest
+from sumout.results.record import Keep, Place, Progress, Record, join, num_chains_of, part
+from sumout.threads import FOR_CHUNKS, Stop, in_threads
+
+# Chains in groups: side by side in one compiled call, the groups in threads.
+#
+# How chains are grouped depends on their number and on the program only, so that draws do not depend on the number of
+# cores. A step that runs straight through, without a loop of its own, is compiled for one chain: there is less to
+# trace and to compile, and its arrays are as long as the data in any case. So is any step of a small program, where
+# compiling takes longer than running. Where a step of a large one loops over what is short, as over the levels of a
+# sum or the sites of a sweep, a second chain beside the first costs little.
+
+ALONE, SIDE_BY_SIDE = 1, 2  # chains of one group at least
+
+
+def is_small(program: Program, target: Target) -> bool:
+    """Whether a step takes so little that it is compiled for longer than it runs, and Python around it longer still."""
+    return has_few_sites(program) and target.largest(*program.abstract_arguments()) <= MEDIUM
+
 
 MOST_DRAWS = 1000  # that the compiled function has room for
 MOST_BYTES = 2**20  # that they take for each chain

@@ -7,8 +7,8 @@ from time import perf_counter
 
 import numpy as np
 
-from sumout.adapt.mixing import slowest
-from sumout.run.record import Progress
+from sumout.results.effective_draws import slowest
+from sumout.results.record import Progress
 
 SHOWN = {"acceptance_rate": "acceptance", "noise_share": "noise share"}
 MOST_CHAINS = 8  # of which each is shown

@@ -2,28 +2,86 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 
-from sumout.compiling.collection import without_collection
-from sumout.doctor.check import check_plan
+from sumout.checks.check import check_plan, examine
+from sumout.checks.guard import Guard
+from sumout.compile.ahead import without_collection
 from sumout.errors import OptionError
 from sumout.kernels.kernel import Kernel
-from sumout.program import Program
-from sumout.randomness import new_key, split
-from sumout.run.identity import identify
-from sumout.run.interrupt import stoppable
-from sumout.run.memory import InMemory
+from sumout.kernels.registry import find_kernel
+from sumout.model.program import Nuisance, Program
+from sumout.plan.plan import Plan, plan_for
+from sumout.plan.target import make_target
+from sumout.randomness import Key, new_key, split
+from sumout.results.data_tree import Naming
+from sumout.results.likelihood import build_likelihood
+from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, capacity_for, is_small
 from sumout.run.progress import progress_bar
-from sumout.run.setup import set_up
-from sumout.run.store import open_store
+from sumout.run.starts import Starts
+from sumout.store.format import identify
+from sumout.store.in_memory import InMemory
+from sumout.store.write import open_store
+from sumout.threads import stoppable
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
+
+
+# All that is worked out and compiled to sample from a program; kept with it, so that a second run starts at once.
+
+T = TypeVar("T")
+
+
+class Setup:
+    """A program with a plan and a kernel, ready to run; what does not depend on the seed or on numbers of draws."""
+
+    def __init__(self, plan: Plan, kernel: Kernel):
+        self.plan, self.kernel = plan, kernel
+        self.program = plan.structure.program
+        self._target = target = self._kept("target", lambda: make_target(plan))
+        self.starts = self._kept("starts", lambda: Starts(self.program, target))
+        is_alone = is_small(self.program, target) or target.is_straight(*self.program.abstract_arguments())
+        group = ALONE if is_alone else SIDE_BY_SIDE
+        self.loop = Loop(kernel.bind(target), capacity_for(self.program), group)
+        self._guard = self._kept("guard", lambda: Guard(plan))
+
+    def naming(self, log_likelihood: bool) -> Naming:
+        """For the draws, with the likelihood of every datum if that is wanted."""
+        likelihood = (
+            self._kept("likelihood", lambda: build_likelihood(self.plan)) if log_likelihood else "not asked for"
+        )
+        return self._kept(("naming", log_likelihood), lambda: Naming(self.program, likelihood))
+
+    def prepare(self, chains: int, naming: Naming) -> None:
+        """Begin to compile what a run of so many chains needs, in the background; what it waits for longest first."""
+        if not self._target.is_still:  # then climbs take their time
+            self.starts.prepare(chains)
+        self.loop.prepare(self.program, chains)
+        examine(self.plan).prepare()
+        self._guard.prepare()
+        self.starts.prepare(chains)
+        naming.prepare()
+
+    def guard(self, key: Key, x: jax.Array, z: Nuisance) -> None:
+        """Check the reading at a point, the first time the program is run with this plan."""
+        self._kept("guarded", lambda: self._guard.compare(key, x, z))
+
+    def _kept(self, name: Any, make: Callable[[], T]) -> T:
+        """What is the same for all kernels."""
+        return self.program.remember((name, id(self.plan)), make)
+
+
+def set_up(program: Program, kernel: Any, wishes: Mapping[str, str] | None) -> Setup:
+    """The setup for what the user asks for, the same object when the same is asked for again."""
+    plan = plan_for(program, wishes)
+    chosen = find_kernel(kernel, plan)
+    return program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen))
 
 
 def sample(

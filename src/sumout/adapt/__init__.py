@@ -1,1 +1,0 @@
-"""What warm-up learns: step sizes, scales, noise."""

@@ -1,0 +1,1 @@
+"""What warm-up learns: step size, mass matrix, bias."""

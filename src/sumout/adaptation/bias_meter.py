@@ -1,0 +1,118 @@
+"""The bias meter: are the draws as wide as the posterior whose gradient they know?
+
+    −E (x_i − c) ∂_i log p(x, z, y) = 1        for every coordinate of x on the real line and any constant c
+
+when (x, z) comes from p(x, z|y), by integration by parts. The average over the draws, with c their mean, is 1 but for
+its Monte-Carlo error if the draws are right, and about the factor by which their variance is too large if they are not
+(on a Gaussian, exactly that). It sees neither modes that no chain has visited nor a wrong model.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
+
+
+TOLERANCE = 0.05
+FALSE_ALARMS = 0.01  # how often a run that is right may be called biased, over all coordinates together
+
+
+@dataclass(frozen=True)
+class Meter:
+    """The meter of every coordinate of a variable on the real line, and its standard error."""
+
+    value: np.ndarray
+    error: np.ndarray
+
+    @property
+    def excess(self) -> np.ndarray:
+        """By how many standard errors the meter is outside the tolerated interval around 1."""
+        return (np.abs(self.value - 1) - TOLERANCE) / self.error
+
+
+def read_meters(idata: "xr.DataTree") -> dict[str, Meter]:
+    """The meters of a run, by variable; none where the gradients were not kept."""
+    if "unconstrained_gradient" not in idata.children:
+        return {}
+    positions, gradients = (idata[f"unconstrained_{name}"].to_dataset() for name in ("posterior", "gradient"))
+    return {str(name): read_meter(positions[name].values, gradients[name].values) for name in positions.data_vars}
+
+
+def worst_excess(meters: dict[str, Meter]) -> float:
+    """The most standard errors by which some coordinate may exceed the interval by chance."""
+    num = max(sum(meter.value.size for meter in meters.values()), 1)
+    return NormalDist().inv_cdf(1 - FALSE_ALARMS / (2 * num))
+
+
+def read_meter(x: np.ndarray, gradient: np.ndarray) -> Meter:
+    """The meter of draws on the real line and the gradients there, both with axes (chain, draw) in front."""
+    import arviz_stats  # takes half a second to import
+
+    x, gradient = (np.asarray(a, np.float64) for a in (x, gradient))
+    terms = -(x - x.mean(axis=(0, 1))) * gradient
+    columns = terms.reshape(*terms.shape[:2], -1)
+    errors = [
+        float(arviz_stats.mcse(columns[..., i], method="mean", chain_axis=0, draw_axis=1))  # pyright: ignore
+        for i in range(columns.shape[-1])
+    ]
+    return Meter(terms.mean(axis=(0, 1)), np.reshape(errors, terms.shape[2:]))
+
+
+# The bias meter during warm-up: where it shows draws that are too wide, tune more carefully.
+#
+#     −E (x_i − E x_i) ĝ_i = 1        for every coordinate, when x comes from p(x|y) and ĝ is its stochastic gradient
+#
+# In a window with n effective draws the average is known to about √(2/n), as it is on a Gaussian.
+
+WARMUP_TOLERANCE = 0.03
+ERRORS = 3.0  # standard errors that the meter may be off
+STEP = 0.7  # what the limits are multiplied by when it is, and divided by when it is not: early windows are no judges
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["factor", "x", "gradient", "product", "count"], meta_fields=[])
+@dataclass(frozen=True)
+class Caution:
+    """The factor by which limits are lowered, and running means of x, of the gradient and of their product."""
+
+    factor: Float[Array, ""]
+    x: Float[Array, " num_x"]
+    gradient: Float[Array, " num_x"]
+    product: Float[Array, " num_x"]
+    count: Float[Array, ""]
+
+    @staticmethod
+    def start(x: Array) -> "Caution":
+        """None yet."""
+        zeros = jnp.zeros_like(x)
+        return Caution(jnp.ones((), x.dtype), zeros, zeros, zeros, jnp.zeros((), x.dtype))
+
+    def update(self, x: Array, gradient: Array) -> "Caution":
+        """Take one more gradient at x into account, unless it is not finite."""
+        is_sound = jnp.all(jnp.isfinite(gradient))
+        weight = jnp.where(is_sound, 1 / (self.count + 1), 0.0)
+        gradient = jnp.where(is_sound, gradient, 0.0)
+        before = x - self.x
+        centred = before * (gradient - self.gradient)
+        return Caution(
+            self.factor,
+            self.x + weight * before,
+            self.gradient + weight * (gradient - self.gradient),
+            self.product + weight * ((1 - weight) * centred - self.product),
+            self.count + is_sound,
+        )
+
+    def read(self, rate: Array) -> "Caution":
+        """Close a window in which every step counted for `rate` effective draws, and begin a new one."""
+        error = jnp.sqrt(2 / jnp.maximum(rate * self.count, 1))
+        is_wide = jnp.max(-self.product, initial=0) > 1 + WARMUP_TOLERANCE + ERRORS * error
+        fresh = jax.tree.map(jnp.zeros_like, self)
+        factor = jnp.where(is_wide, STEP * self.factor, jnp.minimum(self.factor / STEP, 1.0))
+        return replace(fresh, factor=factor)

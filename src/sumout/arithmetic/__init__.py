@@ -1,1 +1,0 @@
-"""Equations of jaxprs computed by NumPy: nothing is compiled for them."""

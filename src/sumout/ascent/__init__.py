@@ -1,1 +1,0 @@
-"""Ascents to the modes of p(x|y), z summed out or drawn."""

@@ -1,0 +1,1 @@
+"""What `sumout.check` looks at before a program is sampled."""

@@ -1,0 +1,213 @@
+"""Discrete sites that nothing depends on, arrays stretched by accident, arrays changed behind the program's back."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from sumout.checks.examination import NUM_POINTS, ROUNDS, SETTLING_SWEEPS, Examination, quickly
+from sumout.checks.finding import Finding
+from sumout.errors import ModelError, OptionError
+from sumout.jaxpr.equations import used_inputs
+from sumout.model.program import Nuisance, Program
+from sumout.moves.gibbs import Gibbs
+from sumout.moves.sweep import Stack, Sweep
+from sumout.plan.plan import plan_for
+from sumout.randomness import fold_in, new_key, split
+
+
+def check_influence(exam: Examination) -> Iterator[Finding]:
+    """A discrete site that influences nothing is most often one that was forgotten in a later line."""
+    program, structure = exam.program, exam.plan.structure
+    if program.log_terms_named is not None:
+        idle = _unused_by_terms(program)
+    else:
+        degree = np.diff(structure.scopes_by_site.indptr)
+        idle = [name for name, numbers in structure.site_numbers.items() if (degree[numbers] == 0).all()]
+    for name in idle:
+        yield Finding(
+            f"discrete site '{name}' has no influence: no other site, datum or factor depends on it, and its own law "
+            "depends on nothing. Use it where it was meant to be used, or leave it out."
+        )
+
+
+def check_outside(exam: Examination) -> Iterator[Finding]:
+    """Arguments are copied when a program is made; what a model takes from around it is not."""
+    changed = exam.program.changed_outside()
+    if changed:
+        yield Finding(
+            f"{', '.join(changed)} has been changed since the program was made, an array that the model refers to "
+            "without being given it: some of the program would use the old values, some the new. Pass the array as an "
+            "argument, which is copied, or make the program anew.",
+            ModelError,
+        )
+
+
+def _unused_by_terms(program: Program) -> list[str]:
+    """Discrete sites that occur in their own term only, where that depends on nothing else, and in no deterministic."""
+    terms_named = program.log_terms_named
+    assert terms_named is not None
+    terms = _inputs(lambda x, z, data: terms_named(program.unravel(x), z, data), program)
+    idle = [
+        name
+        for name in program.z
+        if name not in program.forward
+        and terms.get(name, {"x"}) <= {name}
+        and not any(name in used for term, used in terms.items() if term != name)
+    ]
+    if idle:
+        shown = _inputs(program.constrain, program)
+        idle = [name for name in idle if not any(name in used for used in shown.values())]
+    return idle
+
+
+def _inputs(fn: Any, program: Program) -> dict[str, set[str]]:
+    """For each named output of `fn(x, z, data)`, which of x ("x") and the discrete sites it depends on, or may."""
+    arguments = program.abstract_arguments()
+    closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*arguments)
+    labels = ["x", *sorted(program.z)]
+    each = zip(sorted(shapes), used_inputs(closed), strict=True)  # JAX sorts dicts
+    return {name: {label for label, is_used in zip(labels, used, strict=False) if is_used} for name, used in each}
+
+
+def check_broadcasting(exam: Examination) -> Iterator[Finding]:
+    """N sites against N data should meet in N factors, not in N × N."""
+    program, structure = exam.program, exam.plan.structure
+    shapes = {name or "data": np.shape(leaf) for name, leaf in program.data.items()}
+    others = [*shapes.values(), *(site.shape for site in program.x.values()), *(s.shape for s in program.z.values())]
+    start = 0
+    for shape in structure.factor_shapes:
+        rows = structure.scopes[start : start + int(np.prod(shape))]
+        start += int(np.prod(shape))
+        square = [n for n in shape if n > 1]
+        if len(square) != 2 or square[0] != square[1] or any(s.count(square[0]) > 1 for s in others):
+            continue
+        size = square[0]
+        if not (np.diff(rows.indptr) == 1).all():
+            continue
+        sites = rows.indices.reshape(size, size)
+        is_stretched = (sites == sites[:, :1]).all() or (sites == sites[:1]).all()
+        against = [name for name, s in shapes.items() if [n for n in s if n > 1] == [size]]
+        if is_stretched and against and len(np.unique(sites)) == size:
+            name = next(name for name, numbers in structure.site_numbers.items() if sites[0, 0] in numbers)
+            yield Finding(
+                f"{size} elements of '{name}' meet {size} elements of '{against[0]}' in {size} × {size} terms, every "
+                "one with every other, so that each datum counts many times. Shapes seem to have been stretched "
+                f"against each other, ({size}, 1) against ({size},): give both the same shape."
+            )
+            return
+
+
+# Moves on z that can never reach some of its values.
+#
+# One site at a time cannot cross from one possible state to another where all states between them are impossible: two
+# sites that must be equal, a sum that must be k. The chain is then reducible, and stays in the part where it started.
+#
+# From several starts at one x sweeps are run, and of each site the values are noted that had a positive probability on
+# the way. If two starts have no value of a site in common, a barrier lies between them.
+
+SWEEPS = 30
+
+
+def check_barriers(exam: Examination) -> Iterator[Finding]:
+    """Every site that is drawn by Gibbs should reach the same values from everywhere."""
+    moves = [move for move in exam.plan.moves if isinstance(_inner(move), Gibbs)]
+    if not moves or not len(exam.anchors) or not exam.plan.structure.num_edges or not (exam.tried == -np.inf).any():
+        return  # nothing is impossible, or only what a site can leave by itself: no barriers
+    x = np.broadcast_to(exam.x[exam.anchors[0]], (NUM_POINTS, exam.program.num_x))
+    z, reach = _wander(exam, moves, x)
+    is_possible = np.isfinite(exam.evaluate(x, z)[0])
+    names: set[str] = set()
+    for move, reached in zip(moves, reach, strict=True):
+        common = np.einsum("s...kn,t...kn->st...n", reached[is_possible].astype(int), reached[is_possible].astype(int))
+        if (common == 0).any():
+            columns = np.flatnonzero((common == 0).reshape(-1, common.shape[-1]).any(axis=0))
+            names |= _names(exam, move, columns)
+    if names:
+        yield Finding(_describe(exam, [name for name in exam.program.z if name in names]))
+
+
+def _wander(exam: Examination, moves: list[Any], x: np.ndarray) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """Where z ends from several starts; for each move, which values of its members had a positive probability.
+
+    Axes: start, (part of a stack,) value, member.
+    """
+
+    def possible(x: Array, z: Nuisance, data: Any) -> list[Array]:
+        weights = [
+            jax.vmap(lambda one: one.log_weights(x, z, data))(move.stacked)
+            if isinstance(move, Stack)
+            else move.log_weights(x, z, data)
+            for move in moves
+        ]
+        return [w > -jnp.inf for w in weights]
+
+    @quickly
+    def run(keys: Array, x: Array, z: Nuisance, data: Any) -> tuple[Nuisance, list[Array]]:
+        def one(key: Array, x: Array, z: Nuisance) -> tuple[Nuisance, list[Array]]:
+            def sweep(i: Array, carry: tuple[Nuisance, list[Array]]) -> tuple[Nuisance, list[Array]]:
+                z, seen = carry
+                z = sweep_over(fold_in(key, i), x, z, data)
+                now = possible(x, z, data)
+                return z, [a | (b & (i >= SETTLING_SWEEPS)) for a, b in zip(seen, now, strict=True)]
+
+            nothing = [jnp.zeros(a.shape, bool) for a in jax.eval_shape(possible, x, z, data)]
+            return jax.lax.fori_loop(0, SETTLING_SWEEPS + SWEEPS, sweep, (z, nothing))
+
+        return jax.vmap(one)(keys, x, z)
+
+    apart = _summed_apart(exam)
+    sweep_over = Sweep(exam.plan.moves) if apart else exam.plan.sweep  # compiled sooner without the sums
+    starts = {name: value[:, 0] for name, value in exam.draw(ROUNDS + 1, 1)[1].items()}
+    anchor = exam.at(int(exam.anchors[0]))
+    starts |= {name: np.broadcast_to(anchor[name], starts[name].shape) for name in apart}
+    z, reach = run(split(new_key(3), len(x)), x, starts, exam.program.data)
+    return {name: np.asarray(value) for name, value in z.items()}, [np.asarray(r) for r in reach]
+
+
+def _summed_apart(exam: Examination) -> list[str]:
+    """The sites that are summed out, if none of them hangs together with one that is drawn."""
+    plan, structure = exam.plan, exam.plan.structure
+    summed = [name for name, choices in plan.choices.items() if all(choice.method == "sum" for choice in choices)]
+    labels = {
+        is_summed: {
+            int(label)
+            for name, numbers in structure.site_numbers.items()
+            if (name in summed) == is_summed
+            for label in np.unique(structure.components[numbers])
+        }
+        for is_summed in (False, True)
+    }
+    return [] if labels[False] & labels[True] else summed
+
+
+def _inner(move: Any) -> Any:
+    return move.stacked if isinstance(move, Stack) else move
+
+
+def _names(exam: Examination, move: Any, columns: np.ndarray) -> set[str]:
+    """The sites that members of a move belong to; of a stack, all its sites."""
+    if isinstance(move, Stack):
+        return set(move.stacked.block.names)
+    members = move.block.members[columns]
+    return {name for name, numbers in exam.plan.structure.site_numbers.items() if np.isin(members, numbers).any()}
+
+
+def _describe(exam: Examination, names: list[str]) -> str:
+    advice = "Write the model so that no states in between are impossible."
+    for method in ("sum", "joint"):
+        wishes = dict.fromkeys(names, method)
+        try:
+            plan_for(exam.program, wishes)
+        except OptionError:
+            continue
+        advice = f"Ask for plan={wishes}, which moves them together."
+        break
+    return (
+        f"{', '.join(repr(name) for name in names)} cannot be moved one site at a time to all possible values: "
+        "impossible states lie between them (sites that must be equal, a sum that must be a number), so that chains "
+        f"stay where they start. {advice}"
+    )

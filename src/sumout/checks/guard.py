@@ -1,0 +1,165 @@
+"""The reading compared with the program itself: change some sites, and see which factors move.
+
+It is done once for a program, at the first start that is found for it.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from sumout.compile.ahead import Ahead
+from sumout.errors import ReadingError
+from sumout.model.arguments import as_jax
+from sumout.model.initial_values import guess_z
+from sumout.model.program import Data, Nuisance
+from sumout.patterns.quadratic_gibbs import QuadraticGibbs
+from sumout.plan.plan import Plan
+from sumout.randomness import Key, generator
+from sumout.structure.structure import Structure
+
+# The conditionals of a quadratic form compared with the program itself: one site, and its partner, at a time.
+
+
+class FormGuard:
+    """Watches over a move by a quadratic form."""
+
+    def __init__(self, move: QuadraticGibbs):
+        self.move, self.program = move, move.form.structure.program
+        self._evaluate = Ahead(self._values, times=1)
+
+    def prepare(self) -> None:
+        """Begin to compile."""
+        x, z, data = self.program.abstract_arguments()
+        self._evaluate.prepare(x, z, x, z, data)
+
+    def compare(self, x: Any, z: Nuisance, other_x: Any, other_z: Nuisance) -> None:
+        """Go from one point to another, each site by itself.
+
+        Raises:
+            ReadingError: the log density does not change as the conditionals say.
+        """
+        found = self._evaluate(*as_jax((x, z, other_x, other_z, self.program.data)))
+        before, after, changes = map(np.asarray, found)
+        is_sound = np.isfinite(before) & np.isfinite(after)
+        tolerance = (1e-3 if after.dtype == np.float32 else 1e-8) * (1 + np.abs(before) + np.abs(after))
+        is_right = np.abs(after - before - changes) <= tolerance
+        if not is_right[is_sound].all():
+            raise ReadingError(
+                f"internal error while reading '{self.program.name}': the conditionals of the sites "
+                f"{self.move.form.sites} do not follow from a quadratic form as they should. Please report the program."
+            )
+
+    def _values(
+        self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data
+    ) -> tuple[Array, Array, Array]:
+        """The log density, the one after each change, and by how much the conditionals say it changes."""
+        move, num_x, log_density = self.move, self.program.num_x, self.program.log_density
+        now, then, sites = move.block.take(z), move.block.take(other_z), jnp.arange(move.block.size)
+        partners = move.form.partners if move.moves_x else np.full(move.block.size, num_x)
+
+        def changed(j: Array) -> Array:
+            x_j = jnp.where(jnp.arange(num_x) == jnp.asarray(partners)[j], other_x, x)
+            return log_density(x_j, move.block.place(z, jnp.where(sites == j, then, now)), data)
+
+        return log_density(x, z, data), jax.vmap(changed)(sites), move.log_changes(x, z, other_x, other_z, data)
+
+
+FLIPS = 4  # times that a random half of the sites is changed
+
+
+class ReadingGuard:
+    """Watches over the reading of a program."""
+
+    def __init__(self, structure: Structure):
+        self.structure = structure
+        self._evaluate = Ahead(self._values, times=FLIPS + 1)  # one z at a time, as it runs for a few only
+
+    def prepare(self) -> None:
+        """Begin to compile."""
+        if self.structure.program.z:
+            self._evaluate.prepare(*self.structure.program.abstract_arguments())
+
+    def compare(self, x: Array, z: Nuisance, others: Nuisance) -> None:
+        """Change some sites and see which factors move.
+
+        Args:
+            x: a point.
+            z: nuisance values at that point.
+            others: as z, with a leading axis of alternatives.
+
+        Raises:
+            ReadingError: a factor moved that depends on none of the changed sites, or the factors do not add up.
+        """
+        program = self.structure.program
+        count = len(next(iter(others.values())))
+        all_z = [z, *({name: other[i] for name, other in others.items()} for i in range(count))]
+        arguments = [as_jax((x, one, program.data)) for one in all_z]
+        factors, totals, wholes, sizes = (
+            np.stack(part) for part in zip(*(self._evaluate(*each) for each in arguments), strict=True)
+        )
+        _check_sums(totals, wholes, sizes)
+        base, moved = factors[0], factors[1:]
+        for i, alternative in enumerate(moved):
+            changed = np.concatenate(
+                [
+                    (np.asarray(z[name]) != np.asarray(others[name][i])).reshape(site.num_elements, -1).any(axis=1)
+                    for name, site in program.z.items()
+                ]
+            )
+            may_move = self.structure.scopes @ changed
+            differs = ~np.isclose(alternative, base, equal_nan=True)
+            if (differs & ~may_move).any():
+                element = int(np.flatnonzero(differs & ~may_move)[0])
+                raise ReadingError(
+                    f"internal error while reading '{program.name}': factor element {element} moved although none of "
+                    f"the {int(changed.sum())} changed sites is in its scope. Please report this program."
+                )
+
+    def _values(self, x: Array, z: Nuisance, data: Data) -> tuple[Array, Array, Array, Array]:
+        """The factors, their sum with the rest, what it should be, and the size of the terms."""
+        factors, rest = self.structure.factors(x, z, data), self.structure.rest(x, z, data)
+        flat = jnp.concatenate([jnp.zeros(0), *(factor.ravel() for factor in factors)])
+        size = jnp.abs(flat).sum() + jnp.abs(rest)
+        return flat, flat.sum() + rest, self.structure.program.log_density(x, z, data), size
+
+
+class Guard:
+    """Watches over all that a plan takes from the reading."""
+
+    def __init__(self, plan: Plan):
+        self.program = plan.structure.program
+        self._reading = ReadingGuard(plan.structure)
+        self._forms = [FormGuard(move) for move in plan.moves if isinstance(move, QuadraticGibbs)]
+
+    def prepare(self) -> None:
+        """Begin to compile."""
+        for guard in (self._reading, *self._forms):
+            guard.prepare()
+
+    def compare(self, key: Key, x: Any, z: Nuisance) -> None:
+        """Compare reading and program at a point, a random half of the sites changed."""
+        program = self.program
+        if not program.z:
+            return
+        rng = generator(key)
+        chosen = {name: rng.uniform(size=(FLIPS, *program.z[name].support.shape)) < 0.5 for name in z}
+        spread = {name: c.reshape(c.shape + (1,) * (1 + np.ndim(z[name]) - c.ndim)) for name, c in chosen.items()}
+        others = guess_z(rng, program, FLIPS)
+        flips: Any = {name: np.where(spread[name], others[name], z[name]) for name in z}
+        self._reading.compare(x, z, flips)
+        for guard in self._forms:
+            guard.compare(x, z, x + 1.0, jax.tree.map(lambda a: a[0], flips))
+
+
+def _check_sums(totals: np.ndarray, wholes: np.ndarray, sizes: np.ndarray) -> None:
+    """Compare the sums, relative to the size of their terms: large ones may cancel."""
+    sound = np.isfinite(wholes)
+    tolerance = (1e-3 if wholes.dtype == np.float32 else 1e-8) * (1 + sizes[sound])
+    if not (np.abs(totals[sound] - wholes[sound]) <= tolerance).all():
+        raise ReadingError(
+            f"internal error while reading the program: its factors add up to {totals[sound]}, its log density is "
+            f"{wholes[sound]}. Please report this program."
+        )

@@ -1,0 +1,1 @@
+"""How functions are compiled: ahead of time, in one piece, quickly or well."""

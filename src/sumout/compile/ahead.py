@@ -1,0 +1,117 @@
+"""Functions compiled ahead of time, in the background: while one is being compiled, the next can be traced.
+
+Tracing is Python's work, and done where it is asked for, under the settings in force there: NumPyro traces one model at
+a time, and settings of JAX such as its precision belong to a thread. Compiling is not, and gets a thread of its own.
+What is compiled can be called from any thread.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sumout.compile.one_piece import OPTIONS, fits_one_piece, in_one_piece, largest_array
+from sumout.model.program import Program
+from sumout.threads import attentively, begin, wait
+
+# Code that runs once should not be optimised as if it ran a million times.
+QUICK_COMPILE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+# XLA's newer way to write kernels takes half as long again to compile, and gains nothing on arrays of this size.
+MEDIUM_COMPILE, MEDIUM = {"xla_cpu_use_fusion_emitters": False}, 16_384  # elements
+FEW_SITES = 200
+LITTLE_WORK = 40_000_000  # elements computed; well compiled they take a tenth of a second, quickly compiled one
+
+
+def has_few_sites(program: Program) -> bool:
+    """Whether it is small as programs go."""
+    return program.num_z <= FEW_SITES
+
+
+def briefly(program: Program) -> dict[str, Any] | None:
+    """Options for what runs only briefly: of a small program, compiling well takes longer than running slowly."""
+    return QUICK_COMPILE if has_few_sites(program) else None
+
+
+class Ahead:
+    """A function, compiled once for all arguments of the same shapes and types; in one piece if it is small.
+
+    Args:
+        fn: the function.
+        times: how often it will do what it does, if that is known to be seldom: if that is little work in all, it is
+            compiled quickly rather than well.
+    """
+
+    def __init__(self, fn: Callable[..., Any], *, times: int | None = None):
+        self._fn, self._times = jax.jit(fn), times
+        self._whole = jax.jit(in_one_piece(self._fn))
+        self._compiled: dict[Any, Future[Callable[..., Any]]] = {}
+
+    def prepare(self, *args: Any) -> "Future[Callable[..., Any]]":
+        """Begin to compile for such arguments, which may be shapes and types only."""
+        leaves, form = jax.tree.flatten(args)
+        types = [(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)) for leaf in leaves]
+        signature = form, tuple(types), jnp.result_type(float)
+        if signature not in self._compiled:
+            traced = self._fn.trace(*args)
+            whole = self._whole.lower(*args) if fits_one_piece(traced.jaxpr) else None
+            usual = traced.lower if whole else partial(lambda lowered: lowered, traced.lower())
+            options = self._options(largest_array(traced.jaxpr))
+            self._compiled[signature] = begin(_compile, whole, usual, options)
+        return self._compiled[signature]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that was begun is compiled."""
+        return all(future.done() for future in list(self._compiled.values()))
+
+    def _options(self, largest: int) -> dict[str, Any]:
+        """How to compile what handles arrays of that many elements at most."""
+        if self._times is not None and self._times * largest <= LITTLE_WORK:
+            return QUICK_COMPILE
+        return MEDIUM_COMPILE if largest <= MEDIUM else {}
+
+    def shapes(self, *args: Any) -> Any:
+        """Shapes and types of what it returns for such arguments."""
+        return jax.eval_shape(self._fn, *args)
+
+    def __call__(self, *args: Any) -> Any:
+        """Call it, once it is compiled. Arguments are arrays."""
+        return attentively(self.compiled(*args), *args)
+
+    def compiled(self, *args: Any) -> Callable[..., Any]:
+        """It, compiled for such arguments."""
+        return wait(self.prepare(*args))
+
+
+def _compile(
+    whole: jax.stages.Lowered | None, usual: Callable[[], jax.stages.Lowered], options: dict[str, Any]
+) -> Callable[..., Any]:
+    """In one piece, if it can be; as usual if not."""
+    if whole is not None:
+        with suppress(jax.errors.JaxRuntimeError):
+            compiled = whole.compile(compiler_options={**OPTIONS, **options})
+            return lambda *args: compiled(*args)[0]
+    return usual().compile(compiler_options=options)
+
+
+# No collection of garbage while programs are traced.
+#
+# Tracing makes objects by the hundred thousand, nearly all of which are still in use when Python looks for garbage
+# among them, again and again: a tenth of the time that tracing takes.
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Leave garbage where it is meanwhile; of several in threads, the first to begin has it collected again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,1 +1,0 @@
-"""How functions are compiled: ahead, in one piece, quickly or well."""

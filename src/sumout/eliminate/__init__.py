@@ -1,0 +1,1 @@
+"""Exact sums over z by variable elimination."""

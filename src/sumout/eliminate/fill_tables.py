@@ -1,0 +1,258 @@
+"""The tables of the cells, read off the factors by evaluating them with many sites set at once.
+
+A factor that depends on one site is known for all its values when all sites are set to their k-th value, for each k.
+One that depends on several is known when they are set to all their joint values: by their roles in the factor where the
+reading can tell them apart (`reading/roles.py`), else by their colours. Sites of one colour never meet in a factor, so
+that K² evaluations give the tables of all pairs of two colours. Each round of evaluations is a `Round`; each of its
+`Piece`s goes to the cells of one group of buckets.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array
+
+from sumout.eliminate.messages import Buckets
+from sumout.eliminate.table_parts import Part, Tables
+from sumout.model.program import Data, Nuisance
+from sumout.structure.roles import Roles
+from sumout.structure.structure import Structure
+from sumout.tables.blocks import as_columns, value_rows
+from sumout.tables.factor_sums import Sums, build_sums
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A part of the tables of one group of buckets.
+
+    Attributes:
+        group: the number of the group.
+        sums: sums of factors over its cells.
+        axes: the axes of a cell's table along which it lies, one for each site.
+        levels: the first level with such a cell, and the first after the last.
+    """
+
+    group: int
+    sums: Sums
+    axes: tuple[int, ...]
+    levels: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """How a round sets a named site: the values of its elements, `(K, n)` or `(K, 1)`, and which elements are set."""
+
+    values: np.ndarray
+    chosen: np.ndarray | None  # None: all of them
+
+    @property
+    def source(self) -> tuple[str, bytes] | None:
+        """The same for settings that put the same number everywhere; None where one number is not enough."""
+        is_one = self.chosen is None and self.values.shape[1] == 1
+        return (self.values.dtype.str, self.values.tobytes()) if is_one else None
+
+    def place(self, old: Array, number: Array) -> Array:
+        """The array with the chosen elements set to their value of that number."""
+        new = jnp.asarray(self.values, old.dtype)[number]
+        if self.chosen is None:
+            return new.reshape((1,) * old.ndim) if len(new) == 1 else new.reshape(old.shape)
+        return jnp.where(self.chosen.reshape(old.shape), new if len(new) == 1 else new.reshape(old.shape), old)
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """Evaluations of the factors at all joint values of several sets of sites.
+
+    Attributes:
+        structure: the reading.
+        num_values: K.
+        axes: for each set its sites and their values. By role every set is the same: all sites.
+        roles: how to evaluate by role; None sets each set's sites in one and the same z.
+        pieces: what the factors are for.
+    """
+
+    structure: Structure
+    num_values: int
+    axes: tuple[Mapping[str, Setting], ...]
+    roles: Roles | None
+    pieces: tuple[Piece, ...]
+
+    def tables(self, x: Array, z: Nuisance, data: Data) -> list[Array]:
+        """For each piece its sums at all joint values, `(K, …, K, cells)`; or `(K, …, K)`, one for all its cells."""
+
+        def at(*numbers: Array) -> list[Array]:
+            if self.roles is None:
+                placed = reduce(lambda z, axis: place_numbers(z, *axis), zip(self.axes, numbers, strict=True), z)
+                factors = self.structure.spread_factors(x, placed, data)
+            else:
+                versions = [place_numbers(z, axis, number) for axis, number in zip(self.axes, numbers, strict=True)]
+                sources = {name: setting.source for name, setting in self.axes[0].items()}
+                factors = self.structure.factors_by_role(x, versions, data, self.roles, sources)
+            return [_sums(piece.sums, factors) for piece in self.pieces]
+
+        for axis in reversed(range(len(self.axes))):
+            at = jax.vmap(at, in_axes=[0 if i == axis else None for i in range(len(self.axes))])
+        return at(*(jnp.arange(self.num_values) for _ in self.axes))
+
+
+def place_numbers(z: Nuisance, settings: Mapping[str, Setting], number: Array) -> Nuisance:
+    """Z with every chosen element at its value of that number; a site of one value throughout is held as one number."""
+    return {**z, **{name: setting.place(z[name], number) for name, setting in settings.items()}}
+
+
+def _sums(sums: Sums, factors: Sequence[Any]) -> Array:
+    uniform = sums.uniform(factors)
+    return sums(factors) if uniform is None else uniform
+
+
+def fill_tables(rounds: Sequence[Round], groups: Sequence[Buckets], x: Array, z: Nuisance, data: Data) -> list[Tables]:
+    """The tables of all groups."""
+    filled = [_Filling(group) for group in groups]
+    for one in rounds:
+        for piece, table in zip(one.pieces, one.tables(x, z, data), strict=True):
+            filled[piece.group].add(piece, table)
+    return [filling.tables() for filling in filled]
+
+
+class _Filling:
+    """The tables of one group while they are being filled, `(columns, levels, K, …, K)`, by the axes they lie along."""
+
+    def __init__(self, group: Buckets):
+        self.group = group
+        self.single: Any = 0.0
+        self.joint: dict[tuple[int, ...], tuple[Array, tuple[int, int]]] = {}
+
+    def add(self, piece: Piece, table: Array) -> None:
+        """Add a piece along its axes."""
+        levels, columns, _, _ = self.group.shape
+        num_values, num_axes = self.group.num_values, len(piece.axes)
+        is_own = max(piece.axes) < self.group.size
+        is_uniform = table.ndim == num_axes
+        table = table[(slice(num_values),) * num_axes]
+        order = np.argsort(piece.axes)
+        table = table.transpose(order) if is_uniform else table.transpose(num_axes, *order)
+        sizes = [num_values if axis in piece.axes else 1 for axis in range(self.group.num_axes)]
+        if is_uniform:
+            owners = self._one_for_all(piece.sums.owners.reshape(columns, levels), with_roots=is_own)
+            table = jnp.where(owners.reshape(columns, -1, *[1] * len(sizes)), table.reshape(sizes), 0.0)
+        else:
+            table = table.reshape(columns, levels, *sizes)
+        if is_own:
+            self.single = self.single + table
+            return
+        before, (low, high) = self.joint.get(tuple(sorted(piece.axes)), (0.0, piece.levels))
+        span = min(low, piece.levels[0]), max(high, piece.levels[1])
+        self.joint[tuple(sorted(piece.axes))] = before + table, span
+
+    def _one_for_all(self, owners: np.ndarray, with_roots: bool) -> np.ndarray:
+        """Cells that have the piece, `(columns, levels)`; or `(columns, 1)` if all of a column are alike."""
+        matters: Any = ~self.group.is_idle.T
+        matters[:, -1] &= with_roots  # what lies along a separator does not count there
+        some: Any = (owners & matters).any(axis=1)
+        every: Any = (owners | ~matters).all(axis=1)
+        return some[:, None] if (some == every)[matters.any(axis=1)].all() else owners
+
+    def tables(self) -> Tables:
+        """The tables with their levels in front."""
+        levels, columns, own, _ = self.group.shape
+        size, rest = self.group.size, self.group.num_axes - self.group.size
+        single = jnp.broadcast_to(self.single, (columns, levels, *(self.group.num_values,) * size, *(1,) * rest))
+        joint = tuple(Part(table.swapaxes(0, 1), span) for table, span in self.joint.values())
+        return Tables(single.reshape(columns, levels, own).swapaxes(0, 1), joint)
+
+
+def plan_rounds(structure: Structure, groups: Sequence[Buckets], axes: np.ndarray) -> tuple[Round, ...]:
+    """All rounds for the sites of some groups.
+
+    Args:
+        structure: the reading.
+        groups: the buckets.
+        axes: rows of a site, another one of the table it is summed in, and the axis which that one has there.
+    """
+    places = _Places(structure, groups, axes)
+    scopes = sp.csr_array(structure.scopes[:, places.sites])
+    scopes.sort_indices()
+    sizes = np.diff(scopes.indptr)
+    rounds = []
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        rows = np.flatnonzero(sizes == size)
+        members = places.sites[scopes[rows].indices.reshape(-1, size)]
+        if size == 1:
+            rounds.append(places.round(rows, members, [places.is_placed]))
+            continue
+        roles, works = structure.find_roles(places.is_placed, size)
+        by_role = works[structure.factor_array(rows)]
+        if by_role.any():
+            rounds.append(places.round(rows[by_role], members[by_role], [places.is_placed] * size, roles))
+        rounds += _by_colour(places, rows[~by_role], members[~by_role])
+    return tuple(rounds)
+
+
+def _by_colour(places: "_Places", rows: np.ndarray, members: np.ndarray) -> Iterator[Round]:
+    """A round for each set of colours that meet."""
+    colours = places.structure.colours
+    order = np.argsort(colours[members], axis=1, kind="stable")
+    members = np.take_along_axis(members, order, axis=1)
+    for chosen in np.unique(colours[members], axis=0):
+        inside = (colours[members] == chosen).all(axis=1)
+        yield places.round(rows[inside], members[inside], [places.is_placed & (colours == c) for c in chosen])
+
+
+class _Places:
+    """Where sites have their cells, while rounds are planned."""
+
+    def __init__(self, structure: Structure, groups: Sequence[Buckets], axes: np.ndarray):
+        self.structure, self.groups = structure, groups
+        num_sites = structure.num_sites
+        self.group, self.cell, self.depth = (np.full(num_sites, -1) for _ in range(3))
+        for number, group in enumerate(groups):
+            level, column, member = np.nonzero(group.sites >= 0)
+            sites = group.sites[level, column, member]
+            self.group[sites] = number
+            self.cell[sites] = column * group.shape[0] + level
+            self.depth[sites] = -level
+        self.is_placed = self.group >= 0
+        self.sites = np.flatnonzero(self.is_placed)
+        keys = axes[:, 0] * num_sites + axes[:, 1]
+        order = np.argsort(keys)
+        self._keys, self._axes = keys[order], axes[order, 2]
+
+    def axes(self, owner: np.ndarray, member: np.ndarray) -> np.ndarray:
+        """The axis of each member in the table of its owner."""
+        return self._axes[np.searchsorted(self._keys, owner * self.structure.num_sites + member)]
+
+    def round(
+        self, rows: np.ndarray, members: np.ndarray, sets: Sequence[np.ndarray], roles: Roles | None = None
+    ) -> Round:
+        """The round for factors `rows` that depend on `members` (a row each, one from each of the sets)."""
+        first = np.argmax(self.depth[members], axis=1)  # of the members of a factor the deepest is summed out first
+        owners = np.take_along_axis(members, first[:, None], axis=1)
+        labels = np.concatenate([self.group[owners], self.axes(owners, members)], axis=1)
+        pieces = []
+        for label in np.unique(labels, axis=0):
+            inside = (labels == label).all(axis=1)
+            shared = (rows[inside], self.cell[owners[inside, 0]])
+            sums = build_sums(self.structure, shared, self.groups[label[0]].is_idle.size)
+            levels = -self.depth[owners[inside]]
+            span = (int(levels.min()), int(levels.max()) + 1)
+            pieces.append(Piece(int(label[0]), sums, tuple(label[1:].tolist()), span))
+        num_values = max(self.groups[piece.group].num_values for piece in pieces)
+        axes = tuple(make_settings(self.structure, chosen, num_values) for chosen in sets)
+        return Round(self.structure, num_values, axes, roles, tuple(pieces))
+
+
+def make_settings(structure: Structure, chosen: np.ndarray, num_values: int) -> dict[str, Setting]:
+    """For every name with chosen sites (a mask) how these are set; a site that has fewer values repeats its first."""
+    settings = {}
+    for name, numbers in structure.site_numbers.items():
+        mask = chosen[numbers]
+        if mask.any():
+            values, _ = value_rows(structure, [name], num_values)
+            settings[name] = Setting(as_columns(values), None if mask.all() else mask)
+    return settings

@@ -1,0 +1,336 @@
+"""Sums, draws, maxima and marginals over trees of tables, many trees at once.
+
+Every cell, of one site or of m that are summed out together, has a table over its own K^m joint values (axis 0) and
+those of its separator (J = K^(m width), flat). Cells stand in levels by their depth, deepest first, and in columns.
+Going up, level by level,
+
+    B = table + messages from below        message(s) = log Σ_k exp B(k, s)
+
+and at the last level, the roots, the messages are the logarithms of the totals. B is all that is needed to go down
+again: given the values s of its separator a cell has the log probabilities B(·, s). Derivatives are those of the scan:
+they are the marginals of the tables.
+
+Levels are run through by `lax.scan`, so that compiled code does not grow with the length of a chain. What can be done
+for all levels at once is done outside of it: an operation in a loop costs more than the few numbers it is for.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from sumout.eliminate.scaled_messages import LEAST_VALUES, last_message
+from sumout.eliminate.table_parts import Tables, add_parts
+from sumout.randomness import uniform
+from sumout.tables.logsumexp import invert, log_conditionals, log_sum_by, log_sum_exp, log_sum_last
+
+MOST_UNROLLED = 8  # levels; compiled code grows with them
+
+Reduce = Callable[[Array], Array]
+
+
+def _highest(table: Array) -> Array:
+    return jnp.max(table, axis=-2)
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """Trees of tables, laid out in levels and columns.
+
+    A level is straight if every message goes to the parent in the same column, and along the first axes of its table:
+    entry e of the parent's table has entry e // K^m of the message. All levels of a chain are.
+
+    Attributes:
+        num_values: K.
+        width: how many cells the largest separator has.
+        sites: `(levels, columns, m)` which sites have the cell; −1 for none.
+        num_straight: so many levels, from the deepest on, are straight.
+        parents: `(other levels, columns)` column of the parent, one level on; `columns` for none. Roots have no row.
+        index: `(other levels, columns, K^m J)` for each entry of the parent's table the entry of the message that
+            belongs to it; None where that is e // K^m throughout.
+        allowed: `(levels, columns, K^m)` False for values that a cell does not have; None where all have all.
+    """
+
+    num_values: int
+    width: int
+    sites: np.ndarray
+    num_straight: int
+    parents: np.ndarray
+    index: np.ndarray | None
+    allowed: np.ndarray | None
+
+    @property
+    def size(self) -> int:
+        """How many sites a cell has: m."""
+        return self.sites.shape[2]
+
+    @property
+    def num_axes(self) -> int:
+        """How many sites the table of a cell is over."""
+        return self.size * (1 + self.width)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Levels, columns, joint values of a cell and of its separator."""
+        own = self.num_values**self.size
+        return (*self.sites.shape[:2], own, own**self.width)
+
+    @property
+    def is_idle(self) -> np.ndarray:
+        """Which cells have no site, `(levels, columns)`."""
+        return np.asarray((self.sites < 0).all(axis=2))
+
+    def log_total(self, tables: Tables) -> Float[Array, ""]:
+        """The logarithm of the sum over all joint values, summed over the trees."""
+        single = self._single(tables)
+        return self._go_across(tables, single, self._pass_straight(tables, single), log_sum_exp)[1]
+
+    def draw(self, key: Array, tables: Tables) -> Int[Array, "L C m"]:
+        """For each site the number of a value: one joint draw from exp(table), trees independent of each other."""
+        levels = uniform(key, self.sites.shape[:2], tables.single.dtype)
+        return self._numbers(self._choose(self.up(tables, log_sum_exp)[0], invert, levels))
+
+    def log_probability(self, tables: Tables, numbers: Int[Array, "L C m"]) -> Float[Array, ""]:
+        """The log probability that `draw` returns these numbers."""
+        filled = self.up(tables, log_sum_exp)[0]
+        entries = self._choose(filled, lambda _, number: number, (numbers * self._powers).sum(axis=-1))
+        given = log_conditionals(filled).reshape(*self.sites.shape[:2], -1)
+        each = jnp.take_along_axis(given, entries[..., None], axis=-1)[..., 0]
+        return jnp.where(self.is_idle, 0.0, each).sum()
+
+    def most_probable(self, tables: Tables) -> Int[Array, "L C m"]:
+        """For each site the number of a value: the joint values with the largest table."""
+        filled, nothing = self.up(tables, _highest)[0], jnp.zeros(self.sites.shape[:2])
+        return self._numbers(self._choose(filled, lambda logits, _: jnp.argmax(logits, axis=0), nothing))
+
+    def log_marginals(self, tables: Tables) -> Float[Array, "L C m K"]:
+        """Log probabilities of the values of every site."""
+        given = log_conditionals(self.up(tables, log_sum_exp)[0])
+        cells = log_sum_last(given + self._log_separators(given)[:, :, None])
+        joint = cells.reshape(*self.sites.shape[:2], *(self.num_values,) * self.size)
+        each = [jnp.moveaxis(joint, 2 + i, 2) for i in range(self.size)]
+        each = [log_sum_last(one.reshape(*self.sites.shape[:2], self.num_values, -1)) for one in each]
+        return jnp.stack(each, axis=2)
+
+    def log_beliefs(
+        self, tables: Tables, terms: Float[Array, "L C m K"], zeros: Float[Array, "L C m K"]
+    ) -> Float[Array, "L C m K"]:
+        """Log weights of the values of every site, up to a constant, with further terms of one site each.
+
+        What a site's own zeros (terms of −∞) rule out is not lost: they count at the other sites only. To that end a
+        value with one zero gets a very small weight instead, by which its belief is divided in the end. No
+        belief in which two zeros meet is asked for.
+
+        Args:
+            tables: of all cells.
+            terms: for each value of each site the sum of its further terms, leaving out those that are −∞.
+            zeros: how many were left out.
+        """
+        single = self._single(Tables(tables.single + self._add_sites(terms), tables.joint))
+        small = self._log_small(Tables(single, tables.joint))[:, :, None, None]
+        weights = jnp.where(zeros == 0, 0.0, jnp.where(zeros == 1, small, -jnp.inf))
+        beliefs = self.log_marginals(Tables(single + self._add_sites(weights), tables.joint))
+        return jnp.where(zeros == 1, beliefs - small, beliefs)
+
+    def _add_sites(self, terms: Float[Array, "L C m K"]) -> Float[Array, "L C own"]:
+        """Terms of the sites of each cell, added up for its joint values."""
+        sizes = [[self.num_values if axis == i else 1 for axis in range(self.size)] for i in range(self.size)]
+        each = [terms[:, :, i].reshape(*terms.shape[:2], *size) for i, size in enumerate(sizes)]
+        return reduce(jnp.add, each).reshape(*terms.shape[:2], -1)
+
+    def _log_small(self, tables: Tables) -> Float[Array, "L C"]:
+        """The logarithm of a weight that no other weights of the same tree make up for, if floats can tell."""
+        levels, columns, own, _ = self.shape
+        parts = [tables.single, *(part.table.reshape(*part.table.shape[:2], -1) for part in tables.joint)]
+        spans = [jnp.broadcast_to(_span(part), (levels, columns)) for part in parts]
+        each = jnp.where(self.is_idle, 0.0, reduce(jnp.add, spans) + np.log(own))
+        total = jax.ops.segment_sum(each.ravel(), self._trees.ravel(), num_segments=columns)[self._trees]
+        epsilon = jnp.finfo(each.dtype).eps
+        return jnp.maximum(-total + jnp.log(epsilon), -1 / np.sqrt(epsilon))  # half of the digits are for the rest
+
+    @property
+    def _trees(self) -> np.ndarray:
+        """The tree of each cell, `(levels, columns)`, known by the column of its root."""
+        levels, columns = self.sites.shape[:2]
+        labels = [np.arange(columns)]
+        for level in reversed(range(levels - 1)):
+            is_straight = level < self.num_straight
+            above = np.arange(columns) if is_straight else self.parents[level - self.num_straight]
+            labels.insert(0, labels[0][np.minimum(above, columns - 1)])
+        return np.stack(labels)
+
+    @property
+    def _powers(self) -> np.ndarray:
+        return self.num_values ** np.arange(self.size)[::-1]
+
+    def _numbers(self, entries: Int[Array, "L C"]) -> Int[Array, "L C m"]:
+        """The numbers of the values of each site, from the entry of its cell's table."""
+        return entries[..., None] // self.shape[-1] // self._powers % self.num_values
+
+    def up(self, tables: Tables, sum_out: Reduce) -> tuple[Float[Array, "L C K J"], Float[Array, ""]]:
+        """B of all cells, and the sum of the roots' messages."""
+        single = self._single(tables)
+        message, straight = self._go_straight(tables, single, sum_out)
+        across, total = self._go_across(tables, single, message, sum_out)
+        return jnp.concatenate([*straight, *across]), total
+
+    def _single(self, tables: Tables) -> Float[Array, "L C K"]:
+        return tables.single if self.allowed is None else jnp.where(self.allowed, tables.single, -jnp.inf)
+
+    def _pass_straight(self, tables: Tables, single: Array) -> Float[Array, "C J"]:
+        """The sums over all straight levels, as messages of the last of them."""
+        straight, own = self.num_straight, single.shape[-1]
+        if straight and self.width == 1 and own >= LEAST_VALUES:
+            joint = self._joint(tables, 0, straight)
+            if len(joint) == 1:
+                return last_message(joint[0], single[:straight], jnp.asarray(self.is_idle[:straight]))
+        return self._go_straight(tables, single, log_sum_exp)[0]
+
+    def _go_straight(self, tables: Tables, single: Array, sum_out: Reduce) -> tuple[Float[Array, "C J"], list[Array]]:
+        """The messages of the last straight level, and B of all of them."""
+        straight, columns = self.num_straight, self.shape[1]
+        first = jnp.zeros((columns, self.shape[-1]), single.dtype)
+        if not straight:
+            return first, []
+        fill, levels = _filling(self._joint(tables, 0, straight), single[:straight])
+
+        def step(message: Array, level: tuple) -> tuple[Array, Array]:
+            tables, is_idle = level
+            message = jnp.where(is_idle[:, None], 0.0, sum_out(fill(self._spread(message), tables)))
+            return message, message
+
+        is_idle = jnp.asarray(self.is_idle[:straight])
+        _, messages = lax.scan(step, first, (levels, is_idle), unroll=_unroll(straight))
+        before = jnp.concatenate([first[None], messages[:-1]])
+        return messages[-1], [fill(self._spread(before), levels)]
+
+    def _go_across(
+        self, tables: Tables, single: Array, message: Array, sum_out: Reduce
+    ) -> tuple[list[Array], Float[Array, ""]]:
+        """From the messages of the last straight level on: B of all levels that follow, and the sum of the totals."""
+        num_levels, columns, own, joint = self.shape
+        last, straight = num_levels - 1, self.num_straight
+        incoming, parts = self._spread(message), []
+        if straight < last:
+            fill, levels = _filling(self._joint(tables, straight, last), single[straight:last])
+
+            def step(incoming: Array, level: tuple) -> tuple[Array, Array]:
+                tables, (parents, index) = level
+                filled = fill(incoming, tables)
+                message = sum_out(filled)
+                spread = self._spread(message) if index is None else jnp.take_along_axis(message, index, axis=1)
+                spread = spread.reshape(incoming.shape)
+                return jax.ops.segment_sum(spread, parents, num_segments=columns + 1)[:columns], filled
+
+            crossing = (levels, self._links())
+            incoming, filled = lax.scan(step, incoming, crossing, unroll=_unroll(last - straight))
+            parts.append(filled)
+        roots = jnp.broadcast_to(incoming + single[last][..., None], (columns, own, joint))
+        total = jnp.where(self.is_idle[last], 0.0, sum_out(roots)[:, 0]).sum()
+        return [*parts, roots[None]], total
+
+    def _joint(self, tables: Tables, low: int, high: int) -> Float[Array, "depth C K J"]:
+        """The parts of the tables of some levels that depend on separators, added up; one for all if that is enough."""
+        _, columns, own, joint = self.shape
+        needed = [part.table for part in tables.joint if part.levels[0] < high and low < part.levels[1]]
+        needed = [table[low:high] if len(table) > 1 else table for table in needed]
+        needed = needed or [jnp.zeros((1, columns, *(1,) * self.num_axes), tables.single.dtype)]
+        return add_parts(needed, (self.num_values,) * self.num_axes).reshape(-1, columns, own, joint)
+
+    def _spread(self, message: Float[Array, "*n J"]) -> Float[Array, "*n K J"]:
+        """A message as it is added to the parent's table, straight on; of size 1 where it does not vary."""
+        _, _, own, joint = self.shape
+        if self.width == 1:
+            return message[..., None]
+        repeated = jnp.broadcast_to(message[..., None], (*message.shape, own))
+        return repeated.reshape(*message.shape[:-1], own, joint)
+
+    def _links(self) -> tuple[Array, Array | None]:
+        """Parents and index of the levels that are not straight."""
+        return jnp.asarray(self.parents), None if self.index is None else jnp.asarray(self.index)
+
+    def _log_separators(self, given: Float[Array, "L C K J"]) -> Float[Array, "L C J"]:
+        """Log probabilities of the joint values of the separators, from those of each cell's values given them."""
+        columns, joint = given.shape[1], given.shape[-1]
+
+        def hand_down(separators: Array, level: tuple) -> tuple[Array, Array]:
+            given, link = level
+            belief = (given + separators[:, None]).reshape(columns, -1)
+            parents, index = (None, None) if link is None else link
+            belief = belief if parents is None else belief[jnp.minimum(parents, columns - 1)]
+            if index is None:
+                separators = log_sum_last(belief.reshape(columns, joint, -1))
+            else:
+                separators = jax.vmap(partial(log_sum_by, size=joint))(belief, index)
+            return separators, separators
+
+        no_separator = jnp.where(jnp.arange(joint) == 0, 0.0, -jnp.inf).astype(given.dtype)
+        roots = jnp.broadcast_to(no_separator, (columns, joint))
+        return self._down(hand_down, roots, given[1:])
+
+    def _choose(
+        self, filled: Float[Array, "L C K J"], choose: Callable[[Array, Array], Array], hints: Array
+    ) -> Int[Array, "L C"]:
+        """From the roots to the leaves: for every cell the entry of its table that was chosen given its separator's.
+
+        Args:
+            filled: B of all cells.
+            choose: from log probabilities `(K, columns)`, up to a constant, and the hints of a level, to numbers.
+            hints: `(levels, columns)`.
+        """
+        _, columns, own, joint = self.shape
+
+        def choose_at(filled: Array, separator: Array, hint: Array) -> Array:
+            logits = jnp.take_along_axis(filled, separator[:, None, None], axis=2)[..., 0].T
+            return choose(logits, hint) * joint + separator
+
+        def one(entry: Array, level: tuple) -> tuple[Array, Array]:
+            (filled, hint), link = level
+            parents, index = (None, None) if link is None else link
+            above = entry if parents is None else entry[jnp.minimum(parents, columns - 1)]
+            separator = above // own if index is None else jnp.take_along_axis(index, above[:, None], axis=1)[:, 0]
+            entry = choose_at(filled, separator, hint)
+            return entry, entry
+
+        roots = choose_at(filled[-1], jnp.zeros(columns, int), hints[-1])
+        return self._down(one, roots, (filled[:-1], hints[:-1]))
+
+    def _down(self, step: Callable[..., Any], roots: Array, levels: Any) -> Array:
+        """Scan from the roots' children to the deepest level; `step` gets the link of a level too, None if straight."""
+        straight, length = self.num_straight, self.sites.shape[0] - 1
+        carry, parts = roots, [roots[None]]
+        for low, high, links in ((straight, length, self._links()), (0, straight, None)):
+            if low < high:
+                some = (jax.tree.map(lambda each, low=low, high=high: each[low:high], levels), links)
+                carry, kept = lax.scan(step, carry, some, reverse=True, unroll=_unroll(high - low))
+                parts.insert(0, kept)
+        return jnp.concatenate(parts)
+
+
+def _span(table: Float[Array, "*n K"]) -> Float[Array, "*n"]:
+    """How far the finite entries of the last axis lie apart."""
+    is_finite = jnp.isfinite(table)
+    low = jnp.where(is_finite, table, jnp.inf).min(axis=-1)
+    high = jnp.where(is_finite, table, -jnp.inf).max(axis=-1)
+    return jnp.maximum(high - low, 0.0)
+
+
+def _filling(joint: Float[Array, "depth C K J"], single: Float[Array, "L C K"]) -> tuple[Callable[..., Array], Any]:
+    """How to add up the tables of a level and what comes in from below; and what there is for each level."""
+
+    def fill(incoming: Array, level: tuple[Array, Array | None]) -> Array:
+        own, both = level
+        return (incoming + own[..., None]) + (joint[0] if both is None else both)
+
+    return fill, (single, joint if len(joint) > 1 else None)
+
+
+def _unroll(length: int) -> int:
+    """How many levels to compile one after the other; few are all written out, and fused."""
+    return length if length <= MOST_UNROLLED else 1

@@ -1,0 +1,226 @@
+"""log p(x, y) with some of z summed out exactly, and these sites again: drawn, most probable, or their marginals.
+
+    log p(x, z_D, y) = rest + Σ_{factors free of S} factor + Σ_{components of S} log Σ_{z_S} exp Σ factors
+
+S are the sites that are summed, D those that are not; where D is not empty, all is given its present values. Sites that
+share no factor with another of S are handled as a block, the others as trees of tables.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array, Float
+
+from sumout.eliminate.components import Component
+from sumout.eliminate.fill_tables import Round, fill_tables, plan_rounds
+from sumout.eliminate.layout import build_buckets
+from sumout.eliminate.messages import Buckets
+from sumout.eliminate.table_parts import Tables
+from sumout.model.program import Data, Nuisance
+from sumout.moves.gibbs import Gibbs
+from sumout.patterns.change_points import build_gibbs
+from sumout.randomness import split
+from sumout.structure.structure import Structure
+from sumout.tables.blocks import Block, as_columns, build_block, num_values, pick, value_rows
+from sumout.tables.factor_sums import Sums, build_sums
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """Buckets and the sites they stand for: the place of each member of a block in the cells, and its values."""
+
+    buckets: Buckets
+    block: Block
+    cells: np.ndarray
+    values: np.ndarray
+
+    def place(self, z: Nuisance, numbers: Array) -> Nuisance:
+        """Z with the value of the given number in every member's place; `numbers` as the buckets have their sites."""
+        return self.block.place(z, pick(self.values, numbers.ravel()[self.cells]))
+
+
+@dataclass(frozen=True, eq=False)
+class Summation:
+    """Sums over some sites of a program.
+
+    Attributes:
+        structure: the reading.
+        summed: mask over the sites.
+        blocks: sites on their own, by kind.
+        trees: the others.
+        rounds: how the tables of the trees are filled.
+        free: the sum of the factors that depend on none of them; None if there are none.
+    """
+
+    structure: Structure
+    summed: np.ndarray
+    blocks: tuple[Gibbs, ...]
+    trees: tuple[Trees, ...]
+    rounds: tuple[Round, ...]
+    free: Sums | None
+
+    @property
+    def evaluations(self) -> int:
+        """How many times the factors are evaluated to draw the sites."""
+        in_tables = sum(filling.num_values ** len(filling.axes) for filling in self.rounds)
+        return sum(block.evaluations for block in self.blocks) + in_tables
+
+    def log_density(self, x: Array, z: Nuisance, data: Data) -> Float[Array, ""]:
+        """Log density with the sites summed out; their values in z are not looked at."""
+        total = self.structure.rest(x, z, data)
+        if self.free is not None:
+            total += self.free(self.structure.spread_factors(x, z, data))[0]
+        for block in self.blocks:
+            total += block.log_totals(x, z, data).sum()
+        for trees, table in self._tables(x, z, data):
+            total += trees.buckets.log_total(table)
+        return total
+
+    def draw(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
+        """The sites drawn jointly from their conditional given x and the rest of z; the others as they are."""
+        number = len(self.blocks) + len(self.trees)
+        keys = iter([key] if number == 1 else split(key, number))
+        tables = self._tables(x, z, data)
+        for block in self.blocks:
+            z = block(next(keys), x, z, data)
+        for trees, table in tables:
+            z = trees.place(z, trees.buckets.draw(next(keys), table))
+        return z
+
+    __call__ = draw
+
+    def most_probable(self, x: Array, z: Nuisance, data: Data) -> Nuisance:
+        """The most probable joint values of the sites given x and the rest of z; the others as they are."""
+        tables = self._tables(x, z, data)
+        for block in self.blocks:
+            highest = jnp.argmax(block.log_weights(x, z, data), axis=0)
+            z = block.block.place(z, pick(block.values, highest))
+        for trees, table in tables:
+            z = trees.place(z, trees.buckets.most_probable(table))
+        return z
+
+    def log_marginals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "sites K"]:
+        """Log probabilities of the values of every site given x and the rest of z; NaN for those not summed."""
+        most = int(num_values(self.structure)[self.summed].max(initial=1))
+        found = jnp.full((self.structure.num_sites, most), jnp.nan)
+        for block in self.blocks:
+            log_probabilities = block.log_weights(x, z, data) - block.log_totals(x, z, data)
+            found = _fill(found, block.block.members, log_probabilities.T)
+        for trees, table in self._tables(x, z, data):
+            by_cell = trees.buckets.log_marginals(table).reshape(-1, trees.buckets.num_values)
+            found = _fill(found, trees.block.members, by_cell[trees.cells])
+        return found
+
+    def log_beliefs(
+        self, x: Array, z: Nuisance, data: Data, terms: Float[Array, "K sites"], zeros: Float[Array, "K sites"]
+    ) -> Float[Array, "K sites"]:
+        """Log weights of the values of every site, up to a constant for each, where sites have further terms.
+
+        Args:
+            x: continuous variables.
+            z: those of the other sites count.
+            data: the data.
+            terms: for each value of each site the sum of its further terms, leaving out those that are −∞.
+            zeros: how many were left out. At other sites than the one in question they count.
+        """
+        found = jnp.full(terms.shape, -jnp.inf)
+        for block in self.blocks:
+            weights = block.log_weights(x, z, data)
+            members = as_index(block.block.members)
+            found = found.at[: len(weights), members].set(weights + terms[: len(weights), members])
+        for trees, table in self._tables(x, z, data):
+            buckets, members = trees.buckets, as_index(trees.block.members)
+            beliefs = buckets.log_beliefs(table, *(_by_cell(buckets, array) for array in (terms, zeros)))
+            beliefs = beliefs.reshape(-1, buckets.num_values)[trees.cells]
+            found = found.at[: buckets.num_values, members].set(beliefs.T)
+        return found
+
+    def _tables(self, x: Array, z: Nuisance, data: Data) -> list[tuple[Trees, Tables]]:
+        groups = [trees.buckets for trees in self.trees]
+        return list(zip(self.trees, fill_tables(self.rounds, groups, x, z, data), strict=True))
+
+
+def _fill(found: Array, sites: np.ndarray, rows: Array) -> Array:
+    missing = found.shape[1] - rows.shape[1]
+    return found.at[sites].set(jnp.pad(rows, ((0, 0), (0, missing)), constant_values=-jnp.inf))
+
+
+def as_index(sites: np.ndarray) -> np.ndarray | slice:
+    """Sites as a slice where they stand in a row, which is not looked up one by one."""
+    in_a_row = len(sites) > 0 and np.array_equal(sites, np.arange(sites[0], sites[0] + len(sites)))
+    return slice(int(sites[0]), int(sites[0]) + len(sites)) if in_a_row else sites
+
+
+def _by_cell(buckets: Buckets, by_site: Float[Array, "K sites"]) -> Float[Array, "L C m K"]:
+    """What belongs to the sites, as the buckets have them; 0 where there is none."""
+    is_site = (buckets.sites >= 0)[..., None]
+    return jnp.where(is_site, by_site[: buckets.num_values].T[np.maximum(buckets.sites, 0)], 0.0)
+
+
+def build_summation(structure: Structure, components: Sequence[Component]) -> Summation:
+    """The sums over some components."""
+    summed = np.zeros(structure.num_sites, bool)
+    for component in components:
+        summed[component.sites] = True
+    alone = np.concatenate([np.zeros(0, np.int64), *(c.sites for c in components if c.alone)])
+    joined = [component for component in components if not component.alone]
+    groups: dict[tuple, list[Component]] = {}
+    for component in joined:
+        assert component.shape is not None
+        shape = component.shape
+        # Trees of very different height would be mostly padding.
+        key = (component.num_values, shape.order.width, shape.members.shape[1], int(np.log2(shape.num_levels)))
+        groups.setdefault(key, []).append(component)
+    trees = tuple(_trees(structure, group, key[0], key[1]) for key, group in groups.items())
+    axes = [
+        np.stack([*component.sites[rows[:, :2].T], rows[:, 2]], axis=1)
+        for component in joined
+        if component.shape is not None
+        for rows in [component.shape.axes()]
+    ]
+    rounds = plan_rounds(structure, [t.buckets for t in trees], np.concatenate(axes)) if trees else ()
+    return Summation(structure, summed, _blocks(structure, alone), trees, rounds, _free(structure, summed))
+
+
+def _blocks(structure: Structure, sites: np.ndarray) -> tuple[Gibbs, ...]:
+    """Sites on their own, as Gibbs blocks: one for each number and type of values."""
+    kinds: dict[tuple, list[str]] = {}
+    for name, site in structure.program.z.items():
+        if np.isin(structure.site_numbers[name], sites).any():
+            kinds.setdefault((int(num_values(structure)[structure.site_numbers[name][0]]), site.dtype), []).append(name)
+    blocks = []
+    for (count, _), names in kinds.items():
+        numbers = np.concatenate([structure.site_numbers[name] for name in names])
+        inside = np.isin(numbers, sites)
+        values, allowed = (part[inside] for part in value_rows(structure, names, count))
+        blocks.append(build_gibbs(build_block(structure, numbers[inside]), as_columns(values), as_columns(allowed)))
+    return tuple(blocks)
+
+
+def _trees(structure: Structure, components: list[Component], count: int, width: int) -> Trees:
+    members = np.sort(np.concatenate([component.sites for component in components]))
+    names = [name for name, numbers in structure.site_numbers.items() if np.isin(numbers, members).any()]
+    allowed = np.zeros((structure.num_sites, count), bool)
+    values = np.zeros(
+        (structure.num_sites, count), np.result_type(*(structure.program.z[name].dtype for name in names))
+    )
+    for name in names:
+        numbers = structure.site_numbers[name]
+        values[numbers], allowed[numbers] = value_rows(structure, [name], count)
+    placed = [(component.sites, component.shape) for component in components if component.shape is not None]
+    buckets = build_buckets(placed, count, width, allowed)
+    cell = np.zeros(structure.num_sites, np.int64)
+    flat = buckets.sites.ravel()
+    cell[flat[flat >= 0]] = np.flatnonzero(flat >= 0)
+    block = build_block(structure, members, with_sums=False)
+    return Trees(buckets, block, cell[members], as_columns(values[members]))
+
+
+def _free(structure: Structure, summed: np.ndarray) -> Sums | None:
+    """The factors that depend on no summed site, all to one owner."""
+    sizes = np.diff(sp.csr_array(structure.scopes[:, np.flatnonzero(summed)]).indptr)
+    rows = np.flatnonzero((sizes == 0) & structure.is_live)
+    return build_sums(structure, (rows, np.zeros(len(rows), np.int64)), 1) if len(rows) else None

@@ -1,0 +1,1 @@
+"""Program analysis on jaxprs, nothing Bayesian: flatten, simplify, unroll scans, evaluate."""

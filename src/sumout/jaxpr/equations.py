@@ -1,0 +1,151 @@
+"""Run single equations of a jaxpr; what is known of counters and indices is computed at once instead of traced."""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun, jaxprs_in_params
+from jax.interpreters import partial_eval
+
+from sumout.errors import note_unforeseen
+from sumout.jaxpr.numpy_evaluation import compute, is_exact_by_numpy
+from sumout.jaxpr.simplify import simplify
+
+MOST_KNOWN = 2**17  # elements
+
+
+def read_variable(env: dict[Var, Any], variable: Var | Literal) -> Any:
+    """The value of a variable or literal."""
+    return variable.val if isinstance(variable, Literal) else env[variable]
+
+
+def all_equations(jaxpr: Jaxpr, seen: set[int] | None = None) -> Iterator[Any]:
+    """Of a jaxpr and of all that it calls, each once."""
+    seen = set() if seen is None else seen
+    if id(jaxpr) in seen:
+        return
+    seen.add(id(jaxpr))
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jaxprs_in_params(eqn.params):
+            yield from all_equations(inner, seen)
+
+
+def names_in(closed: ClosedJaxpr) -> set[str]:
+    """Names of all primitives that are run."""
+    return {eqn.primitive.name for eqn in all_equations(closed.jaxpr)}
+
+
+def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """Run one equation; always a list of results."""
+    out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def traced_once(fn: Callable[..., Any], *, is_final: bool = False) -> Callable[..., Any]:
+    """A function of arrays that is traced and simplified once for all arguments of the same shapes and types.
+
+    So it is traced by `jax.jit`, but there once for each set of named axes that it is used under.
+
+    Args:
+        fn: the function.
+        is_final: whether it will not be differentiated any more.
+    """
+    known: dict[Any, tuple[Callable[..., list[Any]], Any]] = {}
+
+    def run(*args: Any) -> Any:
+        leaves, form = jax.tree.flatten(args)
+        types = tuple(map(jax.typeof, leaves))
+        signature = form, types, jnp.result_type(float)
+        if signature not in known:
+            shapes = jax.tree.unflatten(
+                form, [jax.ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
+            )
+            closed, result = jax.make_jaxpr(fn, return_shape=True)(*shapes)
+            simple = simplify(closed, is_final=is_final)
+            known[signature] = jax.jit(jaxpr_as_fun(simple)), jax.tree.structure(result)
+        flat, form_of_result = known[signature]
+        return jax.tree.unflatten(form_of_result, flat(*leaves))
+
+    return run
+
+
+def trace(
+    eqn: Any,
+    operands: Sequence[Any],
+    run: Callable[[Any, Sequence[Any]], list[Any]] = bind,
+    by_numpy: Callable[[Any, Sequence[Any]], list[Any]] | None = compute,
+) -> list[Any]:
+    """Run one equation in the trace, or now and for good if integers follow from known integers.
+
+    Args:
+        eqn: the equation.
+        operands: for it.
+        run: runs it by JAX.
+        by_numpy: runs it by NumPy, if NumPy knows it; None to leave that to JAX, too.
+    """
+    if eqn.effects or not all(map(is_known, operands)) or not all(_is_index(v.aval) for v in eqn.outvars):
+        return run(eqn, operands)
+    if by_numpy is not None and is_exact_by_numpy(eqn):
+        try:
+            return by_numpy(eqn, [np.asarray(operand) for operand in operands])
+        except Exception as error:
+            note_unforeseen(f"{eqn.primitive.name} by NumPy", error)
+    with jax.ensure_compile_time_eval():
+        return [np.asarray(result) for result in run(eqn, operands)]
+
+
+def is_known(value: Any) -> bool:
+    """Whether a value is an integer or a truth, or an array of them, that does not wait for arguments."""
+    return not isinstance(value, Tracer) and _is_index(jax.typeof(value))
+
+
+def _is_index(aval: Any) -> bool:
+    is_integer = aval.dtype == bool or jnp.issubdtype(aval.dtype, jnp.integer)
+    return is_integer and math.prod(aval.shape) <= MOST_KNOWN
+
+
+def is_exact(aval: Any) -> bool:
+    """Whether sums of such numbers are sums: not so for unsigned and short integers, which wrap around."""
+    dtype = aval.dtype
+    return jnp.issubdtype(dtype, jnp.floating) or (jnp.issubdtype(dtype, jnp.signedinteger) and dtype.itemsize >= 4)
+
+
+# A part of a flat program: what leads to some of its variables, with others given.
+
+
+def cut(closed: ClosedJaxpr, outputs: Sequence[Var | Literal], given: Collection[Var] = ()) -> ClosedJaxpr:
+    """The equations that `outputs` need; variables in `given` are arguments, after those that there are already."""
+    jaxpr, given = closed.jaxpr, list(dict.fromkeys(given))
+    needed = {v for v in outputs if not isinstance(v, Literal)} - set(given)
+    kept = []
+    for eqn in reversed(jaxpr.eqns):
+        if any(v in needed for v in eqn.outvars):
+            kept.append(eqn)
+            needed |= {v for v in eqn.invars if not isinstance(v, Literal)} - set(given)
+    invars = [*jaxpr.invars, *(v for v in given if v not in jaxpr.invars)]
+    part = jaxpr.replace(invars=invars, outvars=list(outputs), eqns=kept[::-1])
+    return ClosedJaxpr(part, closed.consts)
+
+
+def following(closed: ClosedJaxpr, variables: Iterable[Any]) -> set[Any]:
+    """Some variables, and all that are computed from them."""
+    found = set(variables)
+    for eqn in closed.jaxpr.eqns:
+        if any(not isinstance(v, Literal) and v in found for v in eqn.invars):
+            found.update(eqn.outvars)
+    return found
+
+
+# Which of its inputs does each output of a traced function depend on?
+
+
+def used_inputs(closed: ClosedJaxpr) -> list[list[bool]]:
+    """For each output, and for each input, whether the one depends on the other, or may."""
+    outputs = range(len(closed.jaxpr.outvars))
+    alone = [[j == i for j in outputs] for i in outputs]
+    return [list(partial_eval.dce_jaxpr(closed.jaxpr, wanted)[1]) for wanted in alone]

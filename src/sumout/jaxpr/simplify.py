@@ -1,0 +1,253 @@
+"""The same program in fewer equations.
+
+A log density as it is written has much in it that never matters: normalising constants of priors without parameters,
+checks of values that are given, sums over no axis, the same prior in each of several parts. Every equation is traced
+again for each derivative, each batch of chains and each place of use, and then compiled. So calls are written out, what
+follows from constants is computed, what does nothing is left out, what is computed twice is computed once, and what
+nobody looks at is not computed at all. The jaxpr is edited as it stands: that takes microseconds for an equation, where
+tracing takes a hundred times as long.
+
+An array that repeats one number is never laid out for that: it stays a number and its shape.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, new_jaxpr_eqn, no_effects
+from jax.interpreters import partial_eval
+
+from sumout.errors import note_unforeseen
+from sumout.jaxpr.numpy_evaluation import compute, is_known_to_numpy
+from sumout.jaxpr.primitives import ELEMENTWISE
+
+CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2"))
+WHOLE = frozenset(("random_words",))  # of calls, those that are long and often the same: traced once, they stay calls
+RULED = frozenset(("custom_jvp_call", "custom_vjp_call"))  # calls with derivatives of their own
+REDUCTIONS = frozenset(("reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or"))
+REPEATING = frozenset(("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "rev"))
+MOST_KNOWN = 1024  # elements of a constant that is computed with
+
+Atom = Any  # a Var or a Literal
+
+
+def simplify(closed: ClosedJaxpr, *, is_final: bool = False) -> ClosedJaxpr:
+    """The same in fewer equations.
+
+    Args:
+        closed: what to simplify.
+        is_final: whether it will not be differentiated any more; then functions with derivatives of their own are
+            written out, too.
+    """
+    try:
+        return _simplify(closed, is_final)
+    except Exception as error:
+        note_unforeseen("simplification", error)
+        return closed
+
+
+def _simplify(closed: ClosedJaxpr, is_final: bool) -> ClosedJaxpr:
+    editor = _Editor(is_final)
+    jaxpr = closed.jaxpr
+    arguments = [Var(v.aval) for v in jaxpr.invars]
+    consts = [editor.constant(value, v) for v, value in zip(jaxpr.constvars, closed.consts, strict=True)]
+    outputs = editor.write(jaxpr, consts, arguments)
+    edited = Jaxpr(list(editor.constants), arguments, outputs, editor.equations, jaxpr.effects, jaxpr.debug_info)
+    return without_dead(ClosedJaxpr(edited, list(editor.constants.values())))
+
+
+def without_dead(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The same without equations and constants that nothing depends on."""
+    jaxpr = closed.jaxpr
+    live, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=[True] * len(jaxpr.invars))
+    used = {v for eqn in live.eqns for v in eqn.invars if isinstance(v, Var)} | {
+        v for v in live.outvars if isinstance(v, Var)
+    }
+    kept = [(v, value) for v, value in zip(live.constvars, closed.consts, strict=True) if v in used]
+    return ClosedJaxpr(live.replace(constvars=[v for v, _ in kept]), [value for _, value in kept])
+
+
+class _Editor:
+    """Writes equations one after the other, those that it cannot do without."""
+
+    def __init__(self, is_final: bool):
+        self.calls = CALLS | RULED if is_final else CALLS
+        self.is_final = is_final
+        self.equations: list[Any] = []
+        self.constants: dict[Var, Any] = {}
+        self._numbers: dict[Var, Literal] = {}  # that an array repeats
+        self._negated: dict[Var, Atom] = {}
+        self._written: dict[Any, list[Atom]] = {}
+
+    def constant(self, value: Any, like: Var) -> Atom:
+        """A value that is known."""
+        if np.size(value) == 1 and _is_plain(value):
+            return self._spread(np.asarray(value).reshape(()), like.aval)
+        variable = Var(like.aval)
+        self.constants[variable] = value
+        return variable
+
+    def write(self, jaxpr: Jaxpr, consts: Sequence[Atom], args: Sequence[Atom]) -> list[Atom]:
+        """The equations of a jaxpr at these arguments; what its results are."""
+        env: dict[Var, Atom] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+
+        def read(atom: Any) -> Atom:
+            return atom if isinstance(atom, Literal) else env[atom]
+
+        for eqn in jaxpr.eqns:
+            operands = [read(v) for v in eqn.invars]
+            env.update(zip(eqn.outvars, self._equation(eqn, operands), strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    def _equation(self, eqn: Any, operands: list[Atom]) -> list[Atom]:
+        """What the results of an equation are, once what it takes has been written."""
+        if eqn.primitive.name in self.calls and eqn.params.get("name") not in WHOLE:
+            body = next(eqn.params[p] for p in ("jaxpr", "call_jaxpr", "fun_jaxpr") if p in eqn.params)
+            jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
+            known = [self.constant(value, v) for v, value in zip(jaxpr.constvars, consts, strict=True)]
+            return self.write(jaxpr, known, operands)
+        if eqn.effects:
+            return self._as_it_is(eqn, operands)
+        if len(eqn.outvars) == 1:
+            same = _attempt(self._same, eqn, operands)
+            if same is not None:
+                return [same]
+        key = _signature(eqn, operands)
+        if key is not None and key in self._written:
+            return self._written[key]
+        results = _attempt(self._folded, eqn, operands) or self._as_it_is(eqn, operands)
+        if key is not None:
+            self._written[key] = results
+        return results
+
+    def _as_it_is(self, eqn: Any, operands: list[Atom]) -> list[Atom]:
+        results = [Var(v.aval) for v in eqn.outvars]  # none is dropped: the same equation may come again
+        self.equations.append(eqn.replace(invars=operands, outvars=results))
+        if eqn.primitive.name == "broadcast_in_dim" and isinstance(operands[0], Literal):
+            self._numbers[results[0]] = operands[0]
+        if eqn.primitive.name == "neg":
+            self._negated[results[0]] = operands[0]
+        return list(results)
+
+    def _number(self, atom: Atom) -> Any:
+        """The number that it is or repeats; None if it is not known, or not one."""
+        literal = atom if isinstance(atom, Literal) else self._numbers.get(atom)
+        return None if literal is None else np.asarray(literal.val)
+
+    def _known(self, atom: Atom) -> Any:
+        """Its value; None if that is not known, or large."""
+        if isinstance(atom, Literal):
+            return np.asarray(atom.val)
+        value = self.constants.get(atom)
+        return np.asarray(value) if _is_plain(value) and atom.aval.size <= MOST_KNOWN else None
+
+    def _folded(self, eqn: Any, operands: list[Atom]) -> list[Atom] | None:
+        """The results of an equation between constants."""
+        if not is_known_to_numpy(eqn) or len(eqn.outvars) != 1 or not operands:
+            return None
+        out = eqn.outvars[0].aval
+        if _is_extended(out):
+            return None
+        numbers = [self._number(operand) for operand in operands]
+        if all(number is not None for number in numbers):
+            number = self._folded_number(eqn, numbers, operands[0].aval.shape)
+            if number is not None:
+                return [self._spread(number, out)]
+        known = [self._known(operand) for operand in operands]
+        if any(value is None for value in known) or out.size > max(value.size for value in known):
+            return None
+        (value,) = compute(eqn, known)
+        value = np.asarray(value)
+        return [self.constant(value.astype(out.dtype), eqn.outvars[0])] if value.shape == out.shape else None
+
+    def _folded_number(self, eqn: Any, numbers: list[Any], shape: tuple[int, ...]) -> Any:
+        """The one number that a result repeats whose operands, of that shape, each repeat one; None if it does not."""
+        name = eqn.primitive.name
+        if name in REPEATING:
+            return numbers[0]
+        if name in ELEMENTWISE:
+            return compute(eqn, numbers)[0]
+        if name in REDUCTIONS and all(shape[axis] for axis in eqn.params["axes"]):
+            times = np.prod([shape[axis] for axis in eqn.params["axes"]]) if name == "reduce_sum" else 1
+            return numbers[0] if times == 1 else numbers[0] * times
+        return None
+
+    def _spread(self, number: Any, aval: Any) -> Atom:
+        """An array that repeats a number, or the number itself."""
+        literal = Literal(np.asarray(number).astype(aval.dtype)[()], aval.update(shape=()))
+        if aval.shape == ():
+            return literal
+        params = {"shape": aval.shape, "broadcast_dimensions": (), "sharding": None}
+        like = new_jaxpr_eqn([literal], [Var(aval)], lax.broadcast_in_dim_p, params, no_effects)
+        return self._as_it_is(like, [literal])[0]
+
+    def _same(self, eqn: Any, operands: list[Atom]) -> Atom | None:
+        """The operand that an equation hands on as it is; None if there is none."""
+        name, params, out = eqn.primitive.name, eqn.params, eqn.outvars[0].aval
+        if not operands:
+            return None
+        first = operands[0]
+        if name == "select_n":
+            which = self._number(first)
+            return None if which is None else _fitting(operands[1 + int(which)], out)
+        if name in ("copy", "copy_p", "convert_element_type", "squeeze", "reshape", "broadcast_in_dim"):
+            is_plain = name != "reshape" or params["dimensions"] is None
+            return _fitting(first, out) if is_plain else None
+        if name in REDUCTIONS and not params["axes"]:
+            return _fitting(first, out)
+        if name == "transpose" and tuple(params["permutation"]) == tuple(range(len(out.shape))):
+            return first
+        if name == "neg":
+            return None if isinstance(first, Literal) else self._negated.get(first)
+        if name == "stop_gradient" and self.is_final:
+            return _fitting(first, out)
+        neutral = {"add": 0, "add_any": 0, "mul": 1, "sub": 0, "div": 1}.get(name)
+        if neutral is not None:
+            if self._number(operands[1]) == neutral:
+                return _fitting(first, out)
+            if name in ("add", "add_any", "mul") and self._number(first) == neutral:
+                return _fitting(operands[1], out)
+        return None
+
+
+def _attempt(edit: Callable[[Any, list[Atom]], Any], eqn: Any, operands: list[Atom]) -> Any:
+    """What an edit makes of an equation; None if it fails for a reason nobody foresaw."""
+    try:
+        return edit(eqn, operands)
+    except Exception as error:
+        note_unforeseen(f"simplifying {eqn.primitive.name}", error)
+        return None
+
+
+def _fitting(atom: Atom, aval: Any) -> Atom | None:
+    """The atom, if it can stand for a result of that shape and type."""
+    return atom if atom.aval.shape == aval.shape and atom.aval.dtype == aval.dtype else None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a number, or an array of numbers, that is there; not a key, nor what is being traced."""
+    return value is not None and not isinstance(value, Tracer) and not _is_extended(jax.typeof(value))
+
+
+def _is_extended(aval: Any) -> bool:
+    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+
+
+def _signature(eqn: Any, operands: list[Atom]) -> Any:
+    """What two equations have in common that compute the same; None if that cannot be told."""
+    if eqn.primitive.name == "optimization_barrier":
+        return None
+    values = [np.asarray(v.val) if isinstance(v, Literal) else None for v in operands]
+    atoms = tuple(
+        v if value is None else (value.dtype, value.tobytes()) for v, value in zip(operands, values, strict=True)
+    )
+    params = tuple(sorted(eqn.params.items(), key=lambda item: item[0]))
+    key = eqn.primitive, atoms, params
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key

@@ -1,0 +1,35 @@
+"""Kernels by name."""
+
+from typing import Any
+
+from sumout.errors import OptionError
+from sumout.kernels.ghmc import GHMC
+from sumout.kernels.hmc import HMC
+from sumout.kernels.kernel import Kernel
+from sumout.kernels.nuts import NUTS
+from sumout.kernels.psgld import PSGLD
+from sumout.kernels.sghmc import SGHMC
+from sumout.kernels.sgld import SGLD
+from sumout.kernels.sgnht import SGNHT
+from sumout.kernels.split_sghmc import SplitSGHMC
+from sumout.plan.plan import Plan
+
+KERNELS: tuple[type[Kernel], ...] = (GHMC, HMC, NUTS, SGHMC, SplitSGHMC, SGLD, PSGLD, SGNHT)
+
+
+def find_kernel(kernel: Any, plan: Plan) -> Kernel:
+    """A kernel from what the user gave: an object, a name, or None for the default.
+
+    That is HMC. Where z is drawn, p(x|z, y) is at times steeper than the step size is tuned to: hence smaller steps.
+    """
+    if kernel is None:
+        return HMC() if plan.sums_all else HMC(target_acceptance=0.98)
+    if isinstance(kernel, Kernel):
+        return kernel
+    by_name = {cls.name: cls for cls in KERNELS}
+    if isinstance(kernel, str) and kernel in by_name:
+        return by_name[kernel]()
+    if isinstance(kernel, type) and issubclass(kernel, Kernel):
+        raise OptionError(f"kernel={kernel.__name__} is the class: call it, kernel=sumout.{kernel.__name__}(…).")
+    names = ", ".join(repr(name) for name in by_name)
+    raise OptionError(f"kernel={kernel!r}: expected one of {names}, or an object such as sumout.SGHMC(step_size=0.05).")

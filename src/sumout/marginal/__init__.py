@@ -1,1 +1,0 @@
-"""Exact sums over z from tables of the factors: log p(x|y), z drawn given x, the most probable z, its marginals."""

@@ -1,0 +1,167 @@
+"""Arguments of a model: arrays become data, everything else stays as it is.
+
+A model may be given arrays, numbers, strings, dicts of them. Arrays go through compiled code as arguments; the rest
+(sizes, switches, names) steers Python and is part of the program. What a program is made of is copied: an array that
+its owner changes later does not change it.
+"""
+
+import copy
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sumout.errors import ModelError
+
+# NumPy's arrays handed to JAX.
+#
+# `jnp.asarray` compiles a copy for every new shape, at some ten milliseconds each. The device's own transfer compiles
+# nothing, but may share the memory of what it is given, so that whoever writes there later changes both: hence the
+# copy.
+
+T = TypeVar("T")
+
+
+def as_jax(tree: T) -> T:
+    """The same with every array as JAX's own, in the precision in force; nothing is compiled for that."""
+    return jax.tree.map(_as_jax, tree)
+
+
+def _as_jax(array: Any) -> jax.Array:
+    return array if isinstance(array, jax.Array) else jax.device_put(np.array(array))
+
+
+# What JAX raises when Python code asks a traced array for its values.
+BY_VALUE = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """A pytree of arguments, split into traced arrays (by path) and the rest."""
+
+    tree: Any
+    leaves: tuple[Any, ...]
+    paths: tuple[str, ...]
+    traced: tuple[bool, ...]
+
+    @property
+    def data(self) -> dict[str, jax.Array]:
+        """The traced arrays by their paths."""
+        chosen = zip(self.paths, self.leaves, self.traced, strict=True)
+        return {path: as_jax(leaf) for path, leaf, traced in chosen if traced}
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """Paths of the arrays that are kept by value."""
+        chosen = zip(self.paths, self.leaves, self.traced, strict=True)
+        return tuple(path for path, leaf, traced in chosen if is_array(leaf) and not traced)
+
+    def rebuild(self, data: dict[str, jax.Array]) -> Any:
+        """The pytree of arguments with `data` in the place of its traced arrays, the others as NumPy arrays.
+
+        These are copies, so that a model that works on them in place finds the same the next time it is traced.
+        """
+        chosen = zip(self.paths, self.leaves, self.traced, strict=True)
+        return jax.tree.unflatten(self.tree, [data[path] if traced else _copied(leaf) for path, leaf, traced in chosen])
+
+
+def _copied(leaf: Any) -> Any:
+    """A leaf that nobody else can change: an array as NumPy's; other holders of arrays (a data frame) as they are."""
+    if is_array(leaf):
+        return np.array(leaf)
+    return copy.deepcopy(leaf) if hasattr(leaf, "__array__") and not isinstance(leaf, jax.Array) else leaf
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is numeric array data (not a Python number, a string, a key or an object)."""
+    if not isinstance(leaf, np.ndarray | jax.Array):
+        return False
+    return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) and np.dtype(leaf.dtype).kind in "biufc"
+
+
+def split_arguments(arguments: Any, trace: Callable[[Any], Any]) -> Arguments:
+    """Split arguments so that `trace(arguments)` can be traced with as many arrays as possible unknown.
+
+    A model may use an argument by value (`int(group.max())`, `np.log(y)`, `y[mask]`). Such an array is kept as it is;
+    each of the others becomes data.
+    """
+    flat, tree = jax.tree_util.tree_flatten_with_path(arguments, is_leaf=lambda leaf: leaf is None)
+    paths = _distinct([jax.tree_util.keystr(path, simple=True, separator=".") or "data" for path, _ in flat])
+    leaves = tuple(leaf for _, leaf in flat)
+    for path, leaf in zip(paths, leaves, strict=True):
+        _reject_unusable(path, leaf)
+
+    def attempt(traced: tuple[bool, ...]) -> Arguments:
+        split = Arguments(tree, leaves, paths, traced)
+        jax.eval_shape(lambda data: (trace(split.rebuild(data)), ())[1], split.data)
+        return split
+
+    arrays = tuple(is_array(leaf) for leaf in leaves)
+    split = _most_traced(attempt, arrays)
+    kept = [as_jax(leaf) if traced else _copied(leaf) for leaf, traced in zip(leaves, split.traced, strict=True)]
+    return replace(split, leaves=tuple(kept))
+
+
+def _most_traced(attempt: Callable[[tuple[bool, ...]], Arguments], arrays: tuple[bool, ...]) -> Arguments:
+    """The split with as many of the arrays traced as can be."""
+    try:
+        return attempt(arrays)
+    except ModelError:
+        raise
+    except Exception:
+        # An argument used by value, or a model that cannot run at all: then it fails without traced arrays, too.
+        split = attempt(tuple(False for _ in arrays))
+    for i in np.flatnonzero(arrays):
+        try:
+            split = attempt((*split.traced[:i], True, *split.traced[i + 1 :]))
+        except Exception:
+            continue  # this one is used by value
+    return split
+
+
+def _distinct(paths: list[str]) -> tuple[str, ...]:
+    """Paths that read the same ({"a.b": 1, "a": {"b": 2}}) told apart."""
+    seen: dict[str, int] = {}
+    told = []
+    for path in paths:
+        seen[path] = seen.get(path, 0) + 1
+        told.append(path if seen[path] == 1 else f"{path}#{seen[path]}")
+    return tuple(told)
+
+
+def _reject_unusable(path: str, leaf: Any) -> None:
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise ModelError(
+            f"argument '{path}' is a masked array, whose mask JAX would ignore: pass values and mask apart."
+        )
+    if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biufc":
+        raise ModelError(
+            f"argument '{path}' is a NumPy array of type {leaf.dtype}, which JAX cannot compute with: "
+            "convert it to numbers, for example with `.astype(float)` or `np.unique(..., return_inverse=True)`."
+        )
+
+
+def watch_outside(function: Any) -> Callable[[], tuple[str, ...]]:
+    """Tells which of the NumPy arrays that a function refers to, but is not given, have been changed since now."""
+    function = inspect.unwrap(getattr(function, "func", getattr(function, "fn", function)))
+    try:
+        closed = inspect.getclosurevars(function)
+    except (TypeError, ValueError):  # no function of Python's, or one around which something has no value yet
+        return tuple
+    named = {**closed.globals, **closed.nonlocals}
+    seen = [(name, array, _digest(array)) for name, array in named.items() if isinstance(array, np.ndarray)]
+    return lambda: tuple(name for name, array, digest in seen if _digest(array) != digest)
+
+
+def _digest(array: np.ndarray) -> bytes:
+    return hashlib.blake2b(array.tobytes(), digest_size=16).digest()

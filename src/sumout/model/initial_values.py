@@ -1,0 +1,68 @@
+"""Rough guesses of x and z: what is known before anything of the density is."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from sumout.model.program import Data, DiscreteSite, Nuisance, Program
+from sumout.model.supports import Count, Finite, Implicit
+from sumout.randomness import new_key, split, uniform
+
+HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, as in Stan and NumPyro
+
+
+def guess_x(rng: np.random.Generator, program: Program, count: int) -> np.ndarray:
+    """So many rough starts for x. By NumPy, as compiling JAX's generator takes a second."""
+    return rng.uniform(-HALF_WIDTH, HALF_WIDTH, (count, program.num_x)).astype(jnp.result_type(float))
+
+
+def guess_z(rng: np.random.Generator, program: Program, count: int) -> dict[str, np.ndarray]:
+    """So many rough starts for z: any values of its support."""
+    return {name: _guess_site(rng, site, program.data, count) for name, site in program.z.items()}
+
+
+def _guess_site(rng: np.random.Generator, site: DiscreteSite, data: Data, count: int) -> np.ndarray:
+    if isinstance(site.support, Implicit):
+        sample = jax.jit(jax.vmap(site.support.sample, in_axes=(0, None)))
+        keys = split(new_key(int(rng.integers(2**63))), count * site.num_elements)
+        return np.asarray(sample(keys, data)).reshape(count, *site.shape).astype(site.dtype)
+    return np.stack([value_at(site, rng.uniform(size=site.num_elements), np) for _ in range(count)])
+
+
+def draw_z(key: Array, program: Program, data: Data) -> Nuisance:
+    """A rough start for z: any value of its support."""
+    keys = split(key, len(program.z))
+    return {name: _draw_site(k, site, data) for k, (name, site) in zip(keys, program.z.items(), strict=True)}
+
+
+def _draw_site(key: Array, site: DiscreteSite, data: Data) -> Array:
+    support, size = site.support, site.num_elements
+    if isinstance(support, Implicit):
+        drawn = jax.vmap(support.sample, in_axes=(0, None))(split(key, size), data)
+        return drawn.reshape(site.shape).astype(site.dtype)
+    return value_at(site, uniform(key, (size,)), jnp)
+
+
+def value_at(site: DiscreteSite, levels: Any, numpy: Any) -> Any:
+    """The values of a finite or count site at levels from 0 to 1, one for each element, by NumPy or JAX's NumPy."""
+    support = site.support
+    if isinstance(support, Count):
+        drawn = support.lower + numpy.exp2(8 * levels).astype(site.dtype) - 1
+    else:
+        assert isinstance(support, Finite)
+        values, allowed = support.rows()
+        num_allowed = numpy.asarray(allowed.sum(axis=1))
+        which = numpy.minimum(numpy.floor(levels * num_allowed).astype(int), num_allowed - 1)
+        drawn = numpy.take_along_axis(numpy.asarray(values), which[:, None], axis=1)
+    return drawn.reshape(site.shape).astype(site.dtype)
+
+
+def value_number(site: DiscreteSite, number: int) -> np.ndarray:
+    """Every element of a finite site at its value of that number; at its last, where it has fewer."""
+    assert isinstance(site.support, Finite)
+    values, allowed = site.support.rows()
+    which = np.minimum(number, allowed.sum(axis=1) - 1)
+    return values[np.arange(len(values)), which].reshape(site.shape).astype(site.dtype)

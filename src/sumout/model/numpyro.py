@@ -1,0 +1,390 @@
+"""An unmodified NumPyro model → Program.
+
+The model is run once with a traced key to see its sites; after that NumPyro's own `potential_energy` and
+`constrain_fn` do the work, with z substituted, so that plates, scans, masks, scales and bijections mean exactly what
+they mean in NumPyro.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+from numpyro.distributions import Delta, biject_to, constraints
+from numpyro.distributions.distribution import validation_enabled
+from numpyro.infer import init_to_uniform
+from numpyro.infer.util import constrain_fn, log_density, potential_energy
+from numpyro.primitives import Messenger
+
+from sumout.errors import ModelError, OptionError, SumoutError
+from sumout.jaxpr.equations import used_inputs
+from sumout.jaxpr.numpy_evaluation import evaluate
+from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
+from sumout.model.density import is_identity
+from sumout.model.numpyro_sites import (
+    Silenced,
+    fill_in,
+    find_forward,
+    find_imputed,
+    is_missing,
+    is_whole,
+    log_placeholders,
+    without_placeholders,
+)
+from sumout.model.program import ContinuousSite, DiscreteSite, Program
+from sumout.model.supports import Count, Finite, Support
+from sumout.model.validation import (
+    OneOfAName,
+    check_data,
+    check_site,
+    describe_failure,
+    describe_law,
+    is_inside,
+    one_at_a_time,
+    place,
+)
+from sumout.randomness import as_jax_key
+
+# Above this many values a support is not listed: it is walked through like the counts.
+MOST_VALUES = 100_000
+ENDS = ("lower_bound", "upper_bound")  # of an interval, as NumPyro calls them
+
+
+def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
+    """Make a program from an unmodified NumPyro model and its arguments.
+
+    Args:
+        model: a NumPyro model with at least one discrete latent site.
+        *args: arguments of the model; arrays among them become data.
+        **kwargs: keyword arguments of the model, likewise.
+
+    Example:
+        >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist, sumout
+        >>> def mixture(y):
+        ...     mu = numpyro.sample("mu", dist.Normal(0, 10).expand([2]))
+        ...     with numpyro.plate("points", len(y)):
+        ...         z = numpyro.sample("z", dist.Bernoulli(0.5))
+        ...         numpyro.sample("y", dist.Normal(mu[z], 1), obs=y)
+        >>> program = sumout.program(mixture, jnp.array([-1.0, 0.9, 1.1]))
+        >>> list(program.x), list(program.z)
+        (['mu'], ['z'])
+    """
+    if not callable(model):
+        raise OptionError(f"program: expected a NumPyro model (a function), got {type(model).__name__}.")
+    signature = inspect.signature(model)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise OptionError(f"program: the arguments do not fit the model {_name(model)}{signature}: {error}.") from error
+
+    def call(arguments: dict[str, Any]) -> Any:
+        placed = inspect.BoundArguments(signature, arguments)  # pyright: ignore[reportArgumentType]
+        return model(*placed.args, **placed.kwargs)
+
+    arguments = _split(call, dict(bound.arguments))
+
+    resolved = handlers.substitute(_ArrayData(call), substitute_fn=_resolve_delta)
+    sites = _Sites.probe(call, arguments)
+
+    def model_of(z: dict[str, Any]) -> Callable[..., Any]:
+        return handlers.substitute(resolved, data=z)
+
+    def silenced(z: dict[str, Any], silent: Sequence[str]) -> Callable[..., Any]:
+        return Silenced(model_of(z), silent) if silent else model_of(z)
+
+    @one_at_a_time
+    def log_joint_but(silent: Sequence[str], x, z, data):
+        with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
+            energy = potential_energy(silenced(z, silent), (arguments.rebuild(data),), {}, sites.fill_in(x))
+            return sites.log_placeholders(z) - energy
+
+    @one_at_a_time
+    def log_joint_without_jacobian(x, z, data):
+        values = arguments.rebuild(data)
+        with validation_enabled():
+            latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
+            return sites.log_placeholders(z) + log_density(silenced(z, forward), (values,), {}, latent)[0]
+
+    @one_at_a_time
+    def constrain_named(x, z, data):
+        given = (arguments.rebuild(data),)
+        values = constrain_fn(model_of(z), given, {}, sites.fill_in(x), return_deterministic=True)
+        return {name: values[name] for name in [*sites.continuous, *sites.deterministic]}
+
+    @one_at_a_time
+    def log_terms_of(names: Iterable[str], x, z, data):
+        values = arguments.rebuild(data)
+        with validation_enabled():
+            latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
+            trace = handlers.trace(handlers.substitute(model_of(z), data=latent)).get_trace(values)
+            return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in names}
+
+    @one_at_a_time
+    def draw_forward_named(key, x, z, data):
+        values = arguments.rebuild(data)
+        known = {name: value for name, value in z.items() if name not in forward}
+        latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
+        drawn = handlers.seed(handlers.substitute(resolved, data={**latent, **known}), as_jax_key(key))
+        trace = handlers.trace(drawn).get_trace(values)
+        return {name: trace[name]["value"].astype(z[name].dtype) for name in forward}
+
+    def shown(silent: Sequence[str]) -> Callable[..., Any]:
+        @one_at_a_time
+        def density_and_names(x, z, data):
+            values = (arguments.rebuild(data),)
+            with validation_enabled():
+                energy = potential_energy(silenced(z, silent), values, {}, sites.fill_in(x))
+                return energy, sites.log_placeholders(z), constrain_named(x, z, data)
+
+        return density_and_names
+
+    forward = find_forward(sites.counts, shown, sites.continuous, sites.discrete, arguments.data)
+
+    return Program(
+        x=sites.continuous,
+        z=sites.discrete,
+        data=arguments.data,
+        log_joint=partial(log_joint_but, forward),
+        constrain_named=constrain_named,
+        log_likelihood_named=None if sites.is_scaled else partial(log_terms_of, sites.observed),
+        log_joint_without_data=None if sites.is_scaled else partial(log_joint_but, (*forward, *sites.observed)),
+        log_terms_named=partial(log_terms_of, sites.laws),
+        log_joint_without_jacobian=log_joint_without_jacobian,
+        draw_forward_named=draw_forward_named if forward else None,
+        forward=forward,
+        observed=sites.observed,
+        laws=sites.laws,
+        dims=sites.dims,
+        fixed=arguments.fixed,
+        changed_outside=watch_outside(model),
+        name=_name(model),
+    )
+
+
+@dataclass(frozen=True)
+class _Sites:
+    """What one run of the model shows of its sites."""
+
+    continuous: dict[str, ContinuousSite]
+    discrete: dict[str, DiscreteSite]
+    deterministic: tuple[str, ...]
+    observed: dict[str, np.ndarray]
+    laws: dict[str, str]  # of all sites that have a density
+    dims: dict[str, tuple[str, ...]]
+    counts: tuple[str, ...]  # discrete sites without end whose law sums to one
+    is_scaled: bool  # some data count more or less than once
+    missing: dict[str, np.ndarray]  # of imputed sites, which events are; of the others of them nothing is asked
+
+    def fill_in(self, x: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        """Named unconstrained arrays as NumPyro knows them."""
+        return fill_in(x, {name: mask for name, mask in self.missing.items() if name in self.continuous})
+
+    def log_placeholders(self, z: dict[str, Any]) -> jax.Array:
+        """The law of counts that stand for data."""
+        counts = {name: site.support for name, site in self.discrete.items() if isinstance(site.support, Count)}
+        present = {name: ~mask for name, mask in self.missing.items() if name in counts}
+        return log_placeholders(z, present, {name: counts[name].lower for name in present})
+
+    @staticmethod
+    def probe(call: Callable[[dict], Any], arguments: Any) -> "_Sites":
+        """Trace the model with an unknown key, so that whatever depends on a latent value is seen to do so."""
+        seen: dict[str, dict] = {}
+        continuous: dict[str, ContinuousSite] = {}
+
+        def arrays(key, data):
+            seen.clear()
+            seen.update(_trace(call, arguments.rebuild(data), key))
+            continuous.update({n: _continuous_site(n, s) for n, s in seen.items() if _is_continuous_latent(s)})
+            bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
+            observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
+            inside = {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
+            return bounds, observed, inside, {n: is_missing(seen[n]) for n in find_imputed(seen)}
+
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(key, arguments.data)
+        is_known = [not used[0] for used in used_inputs(closed)]
+        known = evaluate(closed, [key, *jax.tree.leaves(arguments.data)], is_known)
+        bounds, observed, inside, missing = jax.tree.unflatten(jax.tree.structure(shapes), known)
+        missing = {name: mask for name, mask in missing.items() if mask is not None}
+        for name, mask in missing.items():
+            if name in continuous:
+                continuous[name] = without_placeholders(continuous[name], mask)
+        discrete = {name: DiscreteSite(_support(name, seen[name], ends)) for name, ends in bounds.items()}
+        discrete = {name: discrete[name] for name in seen if name in discrete}
+        deterministic = tuple(name for name, site in seen.items() if site["type"] == "deterministic")
+        if not discrete:
+            raise ModelError(
+                "the model has no discrete latent site, so there is nothing to sum out "
+                f"(its latent sites: {', '.join(continuous) or 'none'}). Run NumPyro's NUTS on it."
+            )
+        dims = _all_dims(seen)
+        observed = {name: value for name, value in observed.items() if value is not None}
+        for name, value in observed.items():
+            check_data(name, seen[name]["fn"], value, inside[name])
+        is_scaled = any(site.get("scale") is not None for site in seen.values() if _is_data(site))
+        laws = {name: describe_law(site["fn"]) for name, site in seen.items() if site["type"] == "sample"}
+        counts = tuple(n for n, site in discrete.items() if isinstance(site.support, Count) and is_whole(seen[n]))
+        return _Sites(continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled, missing)
+
+
+def _name(model: Any) -> str:
+    while not hasattr(model, "__name__"):  # a handler or a partial around the model
+        inner = getattr(model, "fn", None) or getattr(model, "func", None)
+        if inner is None:
+            return type(model).__name__
+        model = inner
+    return model.__name__
+
+
+def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> Arguments:
+    """Split the arguments, and say what is wrong with a model that cannot be traced."""
+    try:
+        return split_arguments(arguments, lambda values: _trace(call, values, jax.random.key(0)))
+    except BY_VALUE as error:
+        raise ModelError(
+            f"the model asks{place(error)} for the value of a latent site in Python code (`if z:`, `int(z)`, "
+            "`table[z]` with a list or NumPy table, a NumPy function of it). Latent values are not known while the "
+            f"model is traced: use jnp.where, lax.cond and jnp arrays. JAX says: {str(error).splitlines()[0]}"
+        ) from error
+    except SumoutError:
+        raise
+    except Exception as error:
+        raise ModelError(describe_failure(error, arguments)) from error
+
+
+@one_at_a_time
+def _trace(call: Callable[[dict], Any], arguments: dict[str, Any], key: jax.Array) -> dict[str, dict]:
+    """One random run of the model, as NumPyro's trace of its sites."""
+    with validation_enabled():
+        # Continuous sites are not drawn from their priors: an improper one has nothing to draw from.
+        started = handlers.substitute(handlers.seed(OneOfAName(_ArrayData(call)), key), substitute_fn=init_to_uniform)
+        trace = handlers.trace(started).get_trace(arguments)
+    for name, site in trace.items():
+        check_site(name, site)
+    return dict(trace)
+
+
+class _ArrayData(Messenger):
+    """Observed values as JAX arrays, whatever they were given as."""
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and msg["is_observed"] and not isinstance(msg["value"], jax.Array):
+            msg["value"] = jnp.asarray(msg["value"])
+
+
+def _resolve_delta(site: dict) -> Any:
+    """The value of a latent that can take only one."""
+    if site["type"] == "sample" and not site["is_observed"] and _is_delta(site["fn"]):
+        return site["fn"].sample(None, site["kwargs"]["sample_shape"])
+    return None
+
+
+def _is_delta(fn: Any) -> bool:
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    return isinstance(fn, Delta)
+
+
+def _is_latent(site: dict) -> bool:
+    return site["type"] == "sample" and not site["is_observed"] and not _is_delta(site["fn"])
+
+
+def _is_continuous_latent(site: dict) -> bool:
+    return _is_latent(site) and not site["fn"].support.is_discrete
+
+
+def _is_discrete_latent(site: dict) -> bool:
+    return _is_latent(site) and site["fn"].support.is_discrete
+
+
+def _is_data(site: dict) -> bool:
+    # `factor` is an observed site without values.
+    return site["type"] == "sample" and site["is_observed"] and jnp.size(site["value"]) > 0
+
+
+def _base_constraint(site: dict) -> Any:
+    constraint = site["fn"].support
+    while isinstance(constraint, type(constraints.independent(constraints.real, 1))):
+        constraint = constraint.base_constraint
+    return constraint
+
+
+def _bounds(site: dict) -> dict[str, jax.Array]:
+    """The ends of a discrete support as arrays, broadcast to the site."""
+    constraint, shape = _base_constraint(site), jnp.shape(site["value"])
+    ends = {end: getattr(constraint, end, None) for end in ENDS}
+    if constraint is constraints.boolean:
+        ends = {"lower_bound": 0, "upper_bound": 1}
+    return {end: jnp.broadcast_to(jnp.asarray(value), shape) for end, value in ends.items() if value is not None}
+
+
+def _support(name: str, site: dict, bounds: dict[str, np.ndarray | None]) -> Support:
+    shape = jnp.shape(site["value"])
+    lower, upper = (_as_int64(bounds.get(end)) for end in ENDS)
+    if "lower_bound" not in bounds:
+        raise ModelError(
+            f"discrete site '{name}' ({type(site['fn']).__name__}) has the support {site['fn'].support}, which sumout "
+            "cannot walk through. Supports that work: booleans, integer intervals, integers from a lower bound up."
+        )
+    if lower is None:
+        raise ModelError(
+            f"the lower end of the support of discrete site '{name}' depends on another latent site; "
+            "shift the variable so that its support starts at a fixed value."
+        )
+    if upper is None or lower.size == 0 or (upper - lower).max() >= MOST_VALUES:
+        # An upper end that moves with another latent is kept by the density, which is zero beyond it.
+        if lower.size and lower.min() != lower.max():
+            raise ModelError(f"discrete site '{name}': the lower end of an infinite support differs between elements.")
+        return Count(shape, int(lower.min()) if lower.size else 0)
+    return _interval(shape, lower.astype(int), upper.astype(int))
+
+
+def _as_int64(end: np.ndarray | None) -> np.ndarray | None:
+    """Short integers could not hold the number of values between two ends."""
+    return end.astype(np.int64) if end is not None and end.dtype.kind in "biu" else end
+
+
+def _interval(shape: tuple[int, ...], lower: np.ndarray, upper: np.ndarray) -> Finite:
+    """The integers from `lower` to `upper`, element by element where they differ."""
+    steps = np.arange((upper - lower).max() + 1)
+    if (lower == lower.min()).all() and (upper == upper.max()).all():
+        return Finite(lower.min() + steps, shape)
+    values = lower.reshape(-1, 1) + steps
+    allowed = values <= upper.reshape(-1, 1)
+    return Finite(np.where(allowed, values, lower.reshape(-1, 1)), shape, allowed)
+
+
+def _continuous_site(name: str, site: dict) -> ContinuousSite:
+    shape = jnp.shape(site["value"])
+    try:
+        bijection = biject_to(site["fn"].support)
+        unconstrained = bijection.inverse_shape(shape)
+    except NotImplementedError as error:
+        raise ModelError(f"site '{name}': {site['fn'].support} has no map to the real line.") from error
+    return ContinuousSite(shape, tuple(unconstrained), is_identity(bijection))
+
+
+def _all_dims(seen: dict[str, dict]) -> dict[str, tuple[str, ...]]:
+    """Dimensions of all sites; a plate's name serves only if it always has one size and is not taken."""
+    sizes: dict[str, set[int]] = {"chain": set(), "draw": set()}
+    for site in seen.values():
+        for frame in site.get("cond_indep_stack", ()):
+            sizes.setdefault(frame.name, set()).add(frame.size)
+    usable = {name for name, found in sizes.items() if len(found) == 1 and name not in ("chain", "draw")}
+    return {name: _dims(name, site, usable) for name, site in seen.items() if site["type"] == "sample"}
+
+
+def _dims(name: str, site: dict, plates: set[str]) -> tuple[str, ...]:
+    """Names of a site's dimensions: the plate's where there is one."""
+    ndim = jnp.ndim(site["value"])
+    dims = [f"{name}_dim_{i}" for i in range(ndim)]
+    for frame in site["cond_indep_stack"]:
+        position = ndim - site["fn"].event_dim + frame.dim
+        if frame.name in plates and 0 <= position < ndim and jnp.shape(site["value"])[position] == frame.size:
+            dims[position] = frame.name
+    return tuple(dims)

@@ -1,0 +1,198 @@
+"""`Program` and its sites: all that the rest of the library ever sees of a model.
+
+A program is log p(x, z, y) as one JAX function, with x moved to the real line:
+
+    log_density(x, z, data) = log p(t(x), z, y) + log |∂t/∂x|
+
+x is one flat vector of unconstrained reals. z is a dict of named arrays holding support values. data is whatever
+pytree of arrays the model was given; it is always an argument, never a constant inside compiled code.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import RLock
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sumout.errors import ModelError
+from sumout.model.supports import Implicit, Support
+
+T = TypeVar("T")
+Data = Any
+Nuisance = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class ContinuousSite:
+    """A continuous latent: the shape the user sees, the shape on the real line, and whether it is there already."""
+
+    shape: tuple[int, ...]
+    unconstrained_shape: tuple[int, ...]
+    is_real: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of unconstrained coordinates."""
+        return int(np.prod(self.unconstrained_shape))
+
+
+@dataclass(frozen=True)
+class DiscreteSite:
+    """A nuisance variable, or an array of them: one node of the graph for each element."""
+
+    support: Support
+
+    @property
+    def num_elements(self) -> int:
+        """How many elements (nodes of the graph) the site has."""
+        return int(np.prod(self.support.shape))
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """Shape of one element; only an implicit one can be other than scalar."""
+        return self.support.event_shape if isinstance(self.support, Implicit) else ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array as the model sees it."""
+        return self.support.shape + self.event_shape
+
+    @property
+    def dtype(self) -> Any:
+        """The type the array has inside the model, as JAX's settings allow it."""
+        return jax.dtypes.canonicalize_dtype(self.support.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A model ready for inference; made by `sumout.program` or `sumout.density`, not by hand.
+
+    Attributes:
+        x: the continuous sites, in the order of the flat vector.
+        z: the discrete sites, in the order of the graph's nodes.
+        data: the arrays the model was given.
+        log_joint: `(x as named unconstrained arrays, z, data) -> log density`, Jacobian included.
+        constrain_named: `(x as named unconstrained arrays, z, data) -> named values` for the user.
+        log_likelihood_named: `(x as named unconstrained arrays, z, data) -> log density of every datum`, by name; None
+            where the model does not say which of its terms are data.
+        log_joint_without_data: like `log_joint`, but without the terms of `log_likelihood_named`; None likewise.
+        log_terms_named: like `log_likelihood_named` for every term of the density that has a name, latent sites and
+            factors included; None where terms have no names.
+        log_joint_without_jacobian: like `log_joint`, but the density of x in the user's own coordinates; None where it
+            is not known.
+        draw_forward_named: `(key, x as named unconstrained arrays, z, data) -> named values` of the sites in `forward`;
+            None if there are none.
+        forward: names of the discrete sites that only their own law depends on. It sums to one over them, and so it is
+            not part of `log_joint`; they are drawn from it when all else is known.
+        observed: named arrays for the `observed_data` group of a result.
+        laws: of the named terms, their distribution and its support in words.
+        dims: names of the dimensions of a variable, where the model names them.
+        fixed: names of the array arguments the model uses by value, so that they could not be kept as arguments.
+        changed_outside: names of the arrays that the model refers to, but was not given, and that have been changed
+            since the program was made.
+        name: what to call the model when speaking of it.
+        memory: what has been worked out for it: readings, plans, compiled functions. See `remember`.
+    """
+
+    x: Mapping[str, ContinuousSite]
+    z: Mapping[str, DiscreteSite]
+    data: Data
+    log_joint: Callable[[dict[str, Array], Nuisance, Data], Array]
+    constrain_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]]
+    log_likelihood_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]] | None = None
+    log_joint_without_data: Callable[[dict[str, Array], Nuisance, Data], Array] | None = None
+    log_terms_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]] | None = None
+    log_joint_without_jacobian: Callable[[dict[str, Array], Nuisance, Data], Array] | None = None
+    draw_forward_named: Callable[[Array, dict[str, Array], Nuisance, Data], Nuisance] | None = None
+    forward: tuple[str, ...] = ()
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    laws: Mapping[str, str] = field(default_factory=dict)
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fixed: tuple[str, ...] = ()
+    changed_outside: Callable[[], tuple[str, ...]] = tuple
+    name: str = "program"
+    memory: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self):
+        for name, site in self.z.items():
+            if site.num_elements == 0:
+                raise ModelError(
+                    f"discrete site '{name}' has the shape {site.shape}, so it has no elements: leave it out, or give "
+                    "it a size of at least 1 (are the data empty?)."
+                )
+
+    def remember(self, label: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returned when it was first called under this label; in single and double precision apart."""
+        label = (label, jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+        with self.alone():
+            if label not in self.memory:
+                self.memory[label] = make()
+            return self.memory[label]
+
+    def alone(self) -> AbstractContextManager[Any]:
+        """Of several threads that work out something about the program, let one go ahead."""
+        # Not made with the program, as programs can be pickled and locks cannot.
+        return self.memory.setdefault(RLock, RLock())
+
+    @property
+    def num_x(self) -> int:
+        """Length of the flat vector x."""
+        return sum(site.size for site in self.x.values())
+
+    @property
+    def num_z(self) -> int:
+        """Number of discrete elements, over all sites."""
+        return sum(site.num_elements for site in self.z.values())
+
+    def unravel(self, x: Float[Array, " num_x"]) -> dict[str, Array]:
+        """The flat vector as named unconstrained arrays."""
+        named, start = {}, 0
+        for name, site in self.x.items():
+            named[name] = x[start : start + site.size].reshape(site.unconstrained_shape)
+            start += site.size
+        return named
+
+    @cached_property
+    def log_density(self) -> Callable[[Float[Array, " num_x"], Nuisance, Data], Float[Array, ""]]:
+        """log p(x, z, y) at unconstrained x, log |J| included; differentiable in x."""
+        # Jitted, so that it is traced once however often other compiled code calls it.
+        return jax.jit(lambda x, z, data: self.log_joint(self.unravel(x), z, data))
+
+    @cached_property
+    def log_likelihood(self) -> Callable[[Float[Array, " num_x"], Nuisance, Data], dict[str, Array]]:
+        """The log density of every datum, by name, where the program knows it; traced once likewise."""
+        named = self.log_likelihood_named
+        assert named is not None
+        return jax.jit(lambda x, z, data: named(self.unravel(x), z, data))
+
+    def constrain(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> dict[str, Array]:
+        """Named values of x as the user knows them, and the deterministics."""
+        return self.constrain_named(self.unravel(x), z, data)
+
+    def draw_forward(self, key: Array, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> Nuisance:
+        """Z with the sites that are drawn forward drawn from their law given x and the others."""
+        if self.draw_forward_named is None:
+            return z
+        return {**z, **self.draw_forward_named(key, self.unravel(x), z, data)}
+
+    def without_jacobian(self) -> "Program":
+        """The program with the density of x in the user's own coordinates, still as a function of unconstrained x."""
+        if self.log_joint_without_jacobian is None:
+            raise ModelError(
+                f"'{self.name}' does not know its log density without the Jacobian, as it was not made by "
+                "sumout.program or sumout.density; ask for the mode on the real line with jacobian=True."
+            )
+        return replace(self, log_joint=self.log_joint_without_jacobian)
+
+    def abstract_arguments(self) -> tuple[Any, Any, Any]:
+        """Shapes and types of `(x, z, data)`, for tracing."""
+        x = jax.ShapeDtypeStruct((self.num_x,), jnp.result_type(float))
+        z = {name: jax.ShapeDtypeStruct(site.shape, site.dtype) for name, site in self.z.items()}
+        data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), self.data)
+        return x, z, data

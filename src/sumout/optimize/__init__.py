@@ -1,0 +1,1 @@
+"""Modes of p(x|y), z summed out or drawn."""

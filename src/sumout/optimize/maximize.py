@@ -1,0 +1,137 @@
+"""`sumout.maximize`: the mode of p(x|y), all z summed out or drawn afresh for every gradient.
+
+    x̂ = argmax_x log Σ_z p(x, z, y)
+
+This is not the x of the most probable pair (x, z): what a single z gives to x, many others may outweigh.
+"""
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from sumout.checks.blame import describe_failure
+from sumout.checks.guard import Guard
+from sumout.compile.ahead import briefly
+from sumout.errors import ModelError, OptionError, StartError
+from sumout.model.arguments import as_jax
+from sumout.model.program import Nuisance, Program
+from sumout.optimize.lbfgs import ascend_exactly
+from sumout.optimize.maximum import Maximum, build_maximum, refuse_moving_supports
+from sumout.optimize.stochastic_ascent import ascend_with_draws
+from sumout.plan.plan import plan_for
+from sumout.plan.target import Target, make_target
+from sumout.randomness import Key, new_key, split
+from sumout.run.progress import bar
+from sumout.run.starts import Climbs
+
+
+def maximize(
+    program: Program,
+    *,
+    starts: int = 8,
+    steps: int = 2000,
+    learning_rate: float = 0.1,
+    seed: int = 0,
+    plan: Mapping[str, str] | None = None,
+    jacobian: bool = False,
+    progress: bool | None = None,
+) -> Maximum:
+    """Find the mode of p(x|y), the maximum a posteriori of x with z summed out, and z's conditional there.
+
+    Each start is a short climb from a random point. Where all z is summed out it is finished by L-BFGS; where some is
+    drawn, by Adam with fresh z for every gradient and shrinking steps, of which the second half are averaged. The
+    highest of the modes found is returned. Warns where it may not be one.
+
+    Args:
+        program: from `sumout.program` or `sumout.density`.
+        starts: number of ascents, each from a point of its own.
+        steps: steps of an ascent; where all z is summed out it ends sooner if it stands still.
+        learning_rate: of Adam, on the real line, at the first step; not used where all z is summed out.
+        seed: fixes all randomness; the same seed gives the same maximum.
+        plan: what to do with a discrete site, by name, as for `sumout.sample`.
+        jacobian: False for the mode of the density of x in its own coordinates, as Stan's optimizer has it; True for
+            the mode of the density on the real line, with the Jacobian, which is the one the samplers walk on.
+        progress: show a progress bar; None shows it on a terminal only.
+
+    Example:
+        >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
+        >>> def survey(y):
+        ...     theta = numpyro.sample("theta", dist.Beta(1, 1))
+        ...     with numpyro.plate("employees", len(y)):
+        ...         coin = numpyro.sample("coin", dist.Bernoulli(0.5))
+        ...         numpyro.sample("y", dist.Bernoulli(0.5 * (1 - coin) + theta * coin), obs=y)
+        >>> found = sumout.maximize(sumout.program(survey, np.array([1, 1, 1, 0, 0])))
+        >>> print(found.x["theta"].round(4), found.z["coin"][0].round(4))  # P(tails), P(heads) behind a yes
+        0.7 [0.4167 0.5833]
+        >>> found.converged
+        True
+    """
+    _check_options(program, starts, steps, learning_rate, seed, jacobian)
+    aim = program if jacobian else program.without_jacobian()
+    refuse_moving_supports(aim)
+    made = plan_for(aim, plan)
+    target = make_target(made)
+    key_start, key_guard, key_ascent, key_z = split(new_key(seed), 4)
+    with bar(progress, f"{starts} starts") as show:
+
+        def report(done: int, notes: str) -> None:
+            if show is not None:
+                show(f"climbing, {starts} starts", done, steps, notes)
+
+        x, z = _start(aim, target, key_start, starts)
+        one = jax.tree.map(lambda a: a[0], z)
+        Guard(made).compare(key_guard, x[0], one)
+        if made.sums_all:
+            ends = ascend_exactly(
+                lambda x, data: target.log_density(x, one, data), x, z, aim.data,
+                steps=steps, compiler_options=briefly(aim), report=report,
+            )  # fmt: skip
+        else:
+            ends = ascend_with_draws(
+                target, key_ascent, x, z, aim.data,
+                steps=steps, learning_rate=float(learning_rate), compiler_options=briefly(aim), report=report,
+            )  # fmt: skip
+    return build_maximum(made, ends, starts, key_z)
+
+
+def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, seed: Any, jacobian: Any) -> None:
+    if not isinstance(program, Program):
+        raise OptionError(
+            f"maximize: expected a Program, got {type(program).__name__}; make one with sumout.program(model, *args) "
+            "from a NumPyro model or sumout.density(log_density, x=…, z=…) from a function."
+        )
+    least = {"starts": 1, "steps": 10, "seed": 0}
+    for name, value in {"starts": starts, "steps": steps, "seed": seed}.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least[name]:
+            raise OptionError(f"maximize: {name}={value!r} must be a whole number of at least {least[name]}.")
+    is_number = isinstance(learning_rate, Real) and not isinstance(learning_rate, bool)
+    if not is_number or not 0 < float(learning_rate) < math.inf:
+        raise OptionError(
+            f"maximize: learning_rate={learning_rate!r} must be a positive number: about how far x moves in a step."
+        )
+    if not isinstance(jacobian, bool):
+        raise OptionError(
+            f"maximize: jacobian={jacobian!r} must be False, for the mode in x's own coordinates, or True, for the "
+            "mode on the real line."
+        )
+    if program.num_x == 0:
+        raise ModelError(
+            f"maximize: '{program.name}' has no continuous variable, so there is no x to maximise over; "
+            "sumout.marginals gives the most probable z."
+        )
+
+
+def _start(program: Program, target: Target, key: Key, number: int) -> tuple[Array, Nuisance]:
+    """The highest point of every climb that found one of finite density."""
+    data = as_jax(program.data)
+    tries = jax.tree.map(lambda a: a[0], Climbs(program, target, number).climb(key[None], data, below=0.0))
+    x, z = tries.points.x, tries.z
+    kept = np.flatnonzero(np.isfinite(tries.tops))
+    if not len(kept):
+        raise StartError(describe_failure(program, target.log_density, x, z, f"{number} starts"))
+    return as_jax(jax.tree.map(lambda a: a[kept], (x, z)))

@@ -1,1 +1,0 @@
-"""A run on one page of HTML."""

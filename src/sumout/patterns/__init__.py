@@ -1,0 +1,1 @@
+"""Recognisers of special structure, for which sums or draws cost less."""

@@ -1,0 +1,210 @@
+"""Gibbs updates of sites that meet in a quadratic form, one after the other, each with its partner in x if it has one.
+
+Given all else, the log density of site j at its k-th value and of its partner at u is a polynomial in u:
+
+    v = a_k + b_k u                                  the number with which the site enters the form c + s·v − ½ v·A v
+    own = p0_k + p1_k u − ½ p2_k u²                  the factors of the site alone, and the partner's prior
+    own + t v − ½ A_jj v²,  t = s_j − Σ_{i≠j} A_ji v_i
+
+so that k has weight exp(C_k + t a_k + ½ (G_k + t b_k)² / H_k) / √H_k, and u given k is Gaussian with precision
+H_k = p2_k + A_jj b_k² and mean (G_k + t b_k) / H_k, where G_k = p1_k − A_jj a_k b_k and C_k = p0_k − ½ A_jj a_k². All
+but t is computed for all sites at once; then a turn of a site costs a few operations and a row of A. For a coefficient
+with its inclusion indicator this is Gibbs sampling with the coefficient integrated out: an indicator that is off need
+not wait until its coefficient, free to wander, comes by a good value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sumout.model.program import Data, Nuisance
+from sumout.moves.sweep import Stack
+from sumout.patterns.quadratic_forms import Quadratic
+from sumout.randomness import normal, split, uniform
+from sumout.tables.blocks import Block, build_block, pick
+from sumout.tables.factor_sums import Sums, build_sums
+from sumout.tables.logsumexp import invert
+
+
+class Conditionals(NamedTuple):
+    """What the conditional of a site follows from, given its t: arrays `(K, n)`, of a single site `(K,)`."""
+
+    a: Float[Array, "K ..."]
+    b: Float[Array, "K ..."]
+    constant: Float[Array, "K ..."]  # C − ½ log H
+    slope: Float[Array, "K ..."]  # G
+    variance: Float[Array, "K ..."]  # 1 / H
+
+    def at(self, pull: Float[Array, "..."]) -> tuple[Float[Array, "K ..."], Float[Array, "K ..."]]:
+        """Log weights of the values, and means of the partner."""
+        slope = self.slope + pull * self.b
+        means = slope * self.variance
+        return self.constant + pull * self.a + 0.5 * slope * means, means
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticGibbs:
+    """A sweep over such sites.
+
+    Attributes:
+        form: how they meet.
+        block: where their values stand; not a block otherwise, as they share factors.
+        own: sums of the factors of each site alone.
+        values: `(K, n)`, or `(K, 1)` where all sites share their values.
+        allowed: like `values`; False where a site has fewer values than K. None where all have K.
+        singly: the same sites one by one by the values of their factors, for kernels that move one at a time.
+    """
+
+    form: Quadratic
+    block: Block
+    own: Sums
+    values: np.ndarray
+    allowed: np.ndarray | None
+    singly: Stack
+
+    @property
+    def evaluations(self) -> int:
+        """How many times the factors are evaluated: those of the form are, once for each site, for A."""
+        return len(self.values) + self.block.size
+
+    @property
+    def moves_x(self) -> bool:
+        """Whether partners can be moved along."""
+        return self.form.has_partners
+
+    def conditionals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
+        """Probabilities of the values of every site, given all else."""
+        return jax.nn.softmax(self.log_weights(x, z, data), axis=0)
+
+    def log_weights(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
+        """Log probabilities of the values of every site given all else, up to a constant for each site."""
+        pull, matrix = self._pull(x, z, data)
+        return self._at_this_x(jnp.diag(matrix), x, z, data).at(pull)[0]
+
+    def log_changes(self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data) -> Float[Array, " n"]:
+        """How the log density would change if one site, and its partner if it has one, were as they are elsewhere."""
+        pull, matrix = self._pull(x, z, data)
+        tabulate = self._with_partners if self.moves_x else self._at_this_x
+        found = tabulate(jnp.diag(matrix), x, z, data)
+        log_weights, means = found.at(pull)
+
+        def log_density(x: Array, z: Nuisance) -> Array:
+            which = jnp.argmax(jnp.asarray(self.values) == self.block.take(z), axis=0)
+            weight, mean, variance = (pick(table, which) for table in (log_weights, means, found.variance))
+            off = x[self.form.partners] - mean if self.moves_x else 0.0
+            return weight - 0.5 * off**2 / variance - 0.5 * jnp.log(variance)
+
+        return log_density(other_x, other_z) - log_density(x, z)
+
+    def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
+        """Draw all sites, one after the other, at this x."""
+        return self._sweep(key, x, z, data, self._at_this_x)[0]
+
+    def jointly(self, key: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Nuisance]:
+        """Draw all sites, one after the other, each together with its partner."""
+        z, u = self._sweep(key, x, z, data, self._with_partners)
+        partners = self.form.partners
+        return x.at[partners].set(jnp.where(jnp.isnan(u), x[partners], u), unique_indices=True), z
+
+    def _sweep(self, key: Array, x: Array, z: Nuisance, data: Data, tabulate: Any) -> tuple[Nuisance, Array]:
+        """New z, and a draw of every partner; NaN where a site stays as it is, as its conditional is no law."""
+        linear, matrix = self._form(x, z, data)
+        found, v, between = tabulate(jnp.diag(matrix), x, z, data), self.form.numbers(x, z, data), _between(matrix)
+        key_z, key_x = split(key)
+        levels, noise = (draw(k, v.shape, v.dtype) for draw, k in ((uniform, key_z), (normal, key_x)))
+        is_sound = (found.constant > -jnp.inf).any(axis=0) & (found.variance > 0).all(axis=0)
+        sites = jnp.arange(len(v)), v, is_sound, levels, noise, between, jax.tree.map(jnp.transpose, found)
+
+        def one(pull: Array, site: Any) -> tuple[Array, tuple[Array, Array]]:
+            j, v, is_sound, level, noise, row, found = site
+            log_weights, means = found.at(pull[j])
+            k = invert(log_weights[:, None], level[None])[0]
+            u = means[k] + noise * jnp.sqrt(found.variance[k])
+            change = jnp.where(is_sound, found.a[k] + found.b[k] * u - v, 0.0)
+            return pull - row * change, (k, u)
+
+        _, (which, u) = jax.lax.scan(one, linear - between @ v, sites)
+        z = self.block.place(z, jnp.where(is_sound, pick(self.values, which), self.block.take(z)))
+        return z, jnp.where(is_sound, u, jnp.nan)
+
+    def _pull(self, x: Array, z: Nuisance, data: Data) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+        """The t of every site, all others being as they are, and the matrix."""
+        linear, matrix = self._form(x, z, data)
+        return linear - _between(matrix) @ self.form.numbers(x, z, data), matrix
+
+    def _form(self, x: Array, z: Nuisance, data: Data) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+        """Gradient at v = 0 and matrix of the quadratic form."""
+        gradient = jax.grad(lambda v: self.form.log_meeting(v, x, z, data))
+        origin = jnp.zeros(self.block.size, x.dtype)
+        linear, along = jax.linearize(gradient, origin)
+        return linear, -jax.vmap(along)(jnp.eye(self.block.size, dtype=x.dtype))
+
+    def _at_this_x(self, diagonal: Array, x: Array, z: Nuisance, data: Data) -> Conditionals:
+        """With partners, if there are any, as they are."""
+
+        def at(values: Array) -> Conditionals:
+            z_k = self._placed(z, values)
+            a = self.form.numbers(x, z_k, data)
+            p0 = self.own(self.form.structure.spread_factors(x, z_k, data))
+            return _complete(diagonal, a, jnp.zeros_like(a), p0, jnp.zeros_like(a), jnp.ones_like(a))
+
+        return self._tabulate(at)
+
+    def _with_partners(self, diagonal: Array, x: Array, z: Nuisance, data: Data) -> Conditionals:
+        """With partners free."""
+        partners = self.form.partners
+        origin, ones = (jnp.full(len(partners), value, x.dtype) for value in (0.0, 1.0))
+
+        def at(values: Array) -> Conditionals:
+            z_k = self._placed(z, values)
+
+            def moved(u: Array) -> Array:
+                return x.at[partners].set(u, unique_indices=True)
+
+            a, b = jax.jvp(lambda u: self.form.numbers(moved(u), z_k, data), (origin,), (ones,))
+            slope = jax.grad(lambda u: self.form.log_own(moved(u), z_k, data))
+            p1, p2 = jax.jvp(slope, (origin,), (-ones,))  # of functions of one partner each: all slopes at once
+            p0 = self.own(self.form.structure.spread_factors(moved(origin), z_k, data))
+            return _complete(diagonal, a, b, p0, p1, p2)
+
+        return self._tabulate(at)
+
+    def _placed(self, z: Nuisance, values: Array) -> Nuisance:
+        """Z with all sites at their k-th value."""
+        return (self.block.place_all if values.shape == (1,) else self.block.place)(z, values)
+
+    def _tabulate(self, at: Callable[[Array], Conditionals]) -> Conditionals:
+        """For all values."""
+        found = jax.vmap(at)(jnp.asarray(self.values))
+        if self.allowed is None:
+            return found
+        return found._replace(constant=jnp.where(self.allowed, found.constant, -jnp.inf))
+
+
+def _between(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """What sites do to each other."""
+    return jnp.where(np.eye(len(matrix), dtype=bool), 0.0, matrix)
+
+
+def _complete(diagonal: Array, a: Array, b: Array, p0: Array, p1: Array, p2: Array) -> Conditionals:
+    """The conditionals of all sites at one of their values; of precision zero or less, no law."""
+    precision = p2 + diagonal * b**2
+    variance = jnp.where(precision > 0, 1 / precision, -1.0)
+    constant = p0 - 0.5 * diagonal * a**2 + 0.5 * jnp.log(variance)
+    return Conditionals(a, b, jnp.where(jnp.isnan(constant), -jnp.inf, constant), p1 - diagonal * a * b, variance)
+
+
+def build_quadratic(form: Quadratic, values: np.ndarray, allowed: np.ndarray, singly: Stack) -> QuadraticGibbs:
+    """The move for a form; the rest as for the move, `allowed` in full."""
+    structure = form.structure
+    columns = structure.scopes_by_site[form.sites].tocoo()
+    is_own = np.isin(structure.factor_array(columns.col), form.own)
+    shared = columns.col[is_own].astype(np.int64), columns.row[is_own].astype(np.int64)
+    own = build_sums(structure, shared, len(form.sites))
+    block, limits = build_block(structure, form.sites, with_sums=False), None if allowed.all() else allowed
+    return QuadraticGibbs(form, block, own, values, limits, singly)

@@ -1,0 +1,159 @@
+"""Estimators of ∇ log p(x|y) by Fisher's identity (paper, equation 5 and Algorithm 1).
+
+    ∇ log p(x|y) = E_{z ~ p(z|x,y)} ∇_x log p(x, z|y)
+
+z is drawn afresh for every gradient. n draws averaged have an n-th of the variance, and their spread says what that
+variance is; a single draw cannot know its own noise.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sumout.compile.one_piece import largest_array
+from sumout.errors import OptionError
+from sumout.jaxpr.equations import names_in, traced_once
+from sumout.model.program import Data, Nuisance, Program
+from sumout.moves.sweep import STAY, NuisanceMove, move_jointly
+from sumout.plan.plan import Plan, plan_for
+from sumout.randomness import fold_in
+
+LOOPS = {"scan", "while"}
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What a kernel sees of a program.
+
+    Attributes:
+        log_density: log p(x, z, y) with part of z, or all of it, summed out; what is summed out is not looked at.
+        move: leaves p(z|x,y) invariant in the part of z that is drawn; some can move coordinates of x along.
+        part: likewise, but moves a part of z only, the one whose turn it is at step t: `(key, x, z, data, t)`; None
+            where a whole move is cheap.
+        recover: draws the part that was summed out from its exact conditional, given x and the rest.
+    """
+
+    log_density: Callable[[Array, Nuisance, Data], Array]
+    move: NuisanceMove = STAY
+    part: Callable[[Array, Array, Nuisance, Data, Array], Nuisance] | None = None
+    recover: NuisanceMove = STAY
+
+    @cached_property
+    def value_and_gradient(self) -> Callable[[Array, Nuisance, Data], tuple[Array, Array]]:
+        """The log density and its gradient in x; traced once, however often it is used."""
+        return traced_once(jax.value_and_grad(traced_once(self.log_density)), is_final=True)
+
+    @cached_property
+    def move_jointly(self) -> Callable[[Array, Array, Nuisance, Data], tuple[Array, Nuisance]]:
+        """A move on z that takes along what it can of x; traced once."""
+        return traced_once(partial(move_jointly, self.move), is_final=True)
+
+    @cached_property
+    def recovered(self) -> Callable[[Array, Array, Nuisance, Data], Nuisance]:
+        """The part that was summed out, drawn; traced once."""
+        return traced_once(self.recover, is_final=True)
+
+    @property
+    def is_still(self) -> bool:
+        """Whether z never moves: all of it is summed out, or there is none."""
+        return self.move is STAY and self.part is None
+
+    def is_straight(self, x: Array, z: Nuisance, data: Data) -> bool:
+        """Whether neither gradients nor moves on z have a loop in them; of arguments only shapes matter."""
+        names = names_in(jax.make_jaxpr(self.value_and_gradient)(x, z, data))
+        if not self.is_still:
+            key = jax.ShapeDtypeStruct((2,), np.uint32)
+            names |= names_in(jax.make_jaxpr(self.move_jointly)(key, x, z, data))
+        return not LOOPS & names
+
+    def largest(self, x: Array, z: Nuisance, data: Data) -> int:
+        """Elements of the largest array that a gradient is computed from; of arguments only shapes matter."""
+        return largest_array(jax.make_jaxpr(self.value_and_gradient)(x, z, data))
+
+    def turn(self, key: Array, x: Array, z: Nuisance, data: Data, t: Array) -> Nuisance:
+        """Move z, or the part of it whose turn it is at step t."""
+        return self.move(key, x, z, data) if self.part is None else self.part(key, x, z, data, t)
+
+
+def make_target(plan: Plan) -> Target:
+    """The target of a plan."""
+    return Target(plan.log_density, plan.sweep, plan.part, plan.recover)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["gradient", "z", "log_density", "noise"], meta_fields=[])
+@dataclass(frozen=True)
+class GradientEstimate:
+    """An estimate of ∇ log p(x|y).
+
+    Attributes:
+        gradient: the estimate.
+        z: the last z drawn for it.
+        log_density: log p(x, z, y) at that z.
+        noise: estimated variance of `gradient`, per coordinate; NaN from a single sample.
+    """
+
+    gradient: Float[Array, " num_x"]
+    z: Nuisance
+    log_density: Float[Array, ""]
+    noise: Float[Array, " num_x"]
+
+
+def estimate_gradient(
+    target: Target, num_samples: int, key: Array, x: Array, z: Nuisance, data: Data
+) -> GradientEstimate:
+    """Average the gradient over `num_samples` fresh draws of z."""
+
+    def one(z: Nuisance, i: Array | int) -> tuple[Nuisance, tuple[Array, Array]]:
+        z = target.move(fold_in(key, i), x, z, data)
+        return z, target.value_and_gradient(x, z, data)
+
+    if num_samples == 1:
+        z, (log_density, gradient) = one(z, 0)
+        return GradientEstimate(gradient, z, log_density, jnp.full_like(gradient, jnp.nan))
+    z, (log_densities, gradients) = jax.lax.scan(one, z, jnp.arange(num_samples))
+    noise = gradients.var(axis=0, ddof=1) / num_samples
+    return GradientEstimate(gradients.mean(axis=0), z, log_densities[-1], noise)
+
+
+def gradient_estimator(
+    program: Program, num_samples: int = 1, *, plan: Mapping[str, str] | None = None
+) -> Callable[[Array, Array, Nuisance], tuple[Array, Nuisance]]:
+    """An unbiased stochastic gradient of log p(x|y), for use in a loop of one's own.
+
+    The estimate is unbiased when z comes from p(z|x,y): hand the returned z to the next call. It can be jitted
+    and vmapped.
+
+    Args:
+        program: from `sumout.program` or `sumout.density`.
+        num_samples: how many draws of z to average over.
+        plan: what to do with a discrete site, by name, as for `sumout.sample`. Sites that are summed out add no noise;
+            `"draw"` has them drawn.
+
+    Returns:
+        `(key, x, z) -> (gradient, z)` with x the flat unconstrained vector and z a dict of arrays.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, sumout
+        >>> from numpyro.distributions import Normal, constraints
+        >>> def two_normals(x, z, data):
+        ...     return Normal(jnp.where(z["right"], 1.0, -1.0), 0.5).log_prob(x["x"])
+        >>> program = sumout.density(two_normals, x={"x": (constraints.real, ())}, z={"right": sumout.finite(2)})
+        >>> estimate = jax.jit(sumout.gradient_estimator(program, plan={"right": "draw"}))
+        >>> gradient, z = estimate(jax.random.key(1), jnp.array([1.0]), {"right": jnp.array(0)})
+        >>> gradient.shape, int(z["right"])
+        ((1,), 1)
+    """
+    if not isinstance(num_samples, int) or num_samples < 1:
+        raise OptionError(f"num_samples={num_samples!r}: the number of draws to average over must be at least 1.")
+    target = make_target(plan_for(program, plan))
+
+    def estimator(key: Array, x: Array, z: Nuisance) -> tuple[Array, Nuisance]:
+        estimate = estimate_gradient(target, num_samples, key, x, z, program.data)
+        return estimate.gradient, estimate.z
+
+    return estimator

@@ -1,1 +1,0 @@
-"""The traced program → Structure."""

@@ -1,0 +1,1 @@
+"""The plan in words, and a run on one page of HTML."""

@@ -1,0 +1,274 @@
+"""`sumout.report`: one page about a run, to look at, keep and send."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sumout.adaptation.bias_meter import TOLERANCE
+from sumout.errors import OptionError
+from sumout.model.program import Program
+from sumout.plan.plan import Plan, plan_for
+from sumout.reports.discrete_section import discrete_section
+from sumout.reports.explain import describe
+from sumout.reports.figures import MOST_CHAINS, density_plot, pick_replicates, predictive_plot, rank_plot, trace_plot
+from sumout.reports.graph_drawing import network
+from sumout.reports.html import Html, Section, assemble, facts, join, note, table, tag
+from sumout.reports.svg import check_matplotlib, colour, house_style
+from sumout.results.summary import MOST_RHAT, examine
+
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
+
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
+
+
+# The sections of the page, but for the one about z.
+
+FEW_EFFECTIVE = 400
+MOST_ROWS = 200
+MOST_COORDINATES = 24
+MOST_CHECKS = 6
+WHOLE = {"ess_bulk", "ess_tail"}
+STATS = {
+    "acceptance_rate": "acceptance rate",
+    "step_size": "step size",
+    "noise_share": "noise share",
+    "diverging": "divergences",
+}
+
+
+def warnings_box(complaints: list[str]) -> Html:
+    """What `summary` warns of, or that it warns of nothing."""
+    if not complaints:
+        return tag("div", "The diagnostics find nothing to complain of.", class_="fine")
+    words = "This run should not be trusted as it is." if len(complaints) == 1 else "This run should not be trusted:"
+    items = tag("ul", *(tag("li", words[:1].upper() + words[1:]) for words in complaints))
+    return tag("div", tag("strong", words), items, class_="alarm", role="alert")
+
+
+def run_facts(idata: "xr.DataTree", summary: Any) -> Html:
+    """How the run was made, and what the warm-up has learnt."""
+    posterior = idata["posterior"]
+    attrs = posterior.attrs
+    pairs = [("chains", str(posterior.sizes["chain"])), ("draws of each", f"{posterior.sizes['draw']:,}")]
+    names = {"tune": "warm-up draws", "steps": "steps between draws", "seed": "seed"}
+    pairs += [(words, f"{int(attrs[name]):,}") for name, words in names.items() if name in attrs]
+    pairs += [(words, number(summary.attrs[name])) for name, words in STATS.items() if name in summary.attrs]
+    if "tuned" in idata.children:
+        for name, values in idata["tuned"].to_dataset().data_vars.items():
+            pairs.append((f"tuned {str(name).replace('_', ' ')}", _range(np.asarray(values.values))))
+    pieces = [facts(pairs)]
+    if not attrs.get("complete", True):
+        pieces.append(note("The run was stopped before it was complete."))
+    if "kernel" in attrs:
+        pieces.insert(0, tag("p", "Kernel ", tag("code", str(attrs["kernel"]))))
+    if "log_likelihood" in attrs:
+        pieces.append(note(f"Log likelihood {attrs['log_likelihood']}."))
+    return join(pieces)
+
+
+def _range(values: np.ndarray) -> str:
+    low, high = number(values.min()), number(values.max())
+    return low if low == high else f"{low} to {high}"
+
+
+def wishes(idata: "xr.DataTree") -> dict[str, str]:
+    """The plan that was asked for."""
+    return json.loads(idata["posterior"].attrs.get("plan", "{}"))
+
+
+def plan_section(idata: "xr.DataTree", plan: Plan) -> Section:
+    """What was planned, in words, and a picture of the structure."""
+    kernel = str(idata["posterior"].attrs.get("kernel", "not known"))
+    text = tag("pre", describe(plan, kernel))
+    return Section("Plan and structure", join([text, network(plan.structure)]))
+
+
+def summary_section(summary: Any) -> Section:
+    """The table; cells that give reason to look twice are marked."""
+    off = is_off(summary)
+    kept = np.arange(len(summary))
+    if len(kept) > MOST_ROWS:
+        kept = np.sort(badness(summary)[:MOST_ROWS])
+    rows = []
+    for i in kept:
+        cells = [tag("th", str(summary.index[i]), scope="row", title=str(summary.index[i]))]
+        for j, name in enumerate(summary.columns):
+            value = summary.iat[i, j]
+            text = f"{value:,.0f}" if name in WHOLE and np.isfinite(value) else number(value, str(name))
+            cells.append(tag("td", text, class_="off") if off[i, j] else tag("td", text))
+        rows.append(cells)
+    left = len(summary) - len(kept)
+    words = (
+        f"Marked: r_hat above {MOST_RHAT}, fewer than {FEW_EFFECTIVE} effective draws, a bias meter outside "
+        f"{1 - TOLERANCE:.2f} to {1 + TOLERANCE:.2f} by more than its error."
+    )
+    notes = [note(words)]
+    if left:
+        notes.append(note(f"{left:,} rows are left out; shown are those with the most trouble."))
+    return Section("Summary", join([table(["", *map(str, summary.columns)], rows), *notes]))
+
+
+def is_off(summary: Any) -> np.ndarray:
+    """Which cells of the table give reason to look twice."""
+    off = np.zeros(summary.shape, bool)
+    for j, name in enumerate(summary.columns):
+        values = summary[name].to_numpy(float)
+        if name == "r_hat":
+            off[:, j] = values > MOST_RHAT
+        elif name in WHOLE:
+            off[:, j] = values < FEW_EFFECTIVE
+        elif name == "bias_meter":
+            off[:, j] = np.abs(values - 1) - TOLERANCE > summary["bias_error"].to_numpy(float)
+    return off
+
+
+def badness(summary: Any) -> np.ndarray:
+    """The rows in order, those with the most trouble first."""
+    r_hat = np.nan_to_num(summary["r_hat"].to_numpy(float), nan=1.0) - 1
+    ess = np.nan_to_num(summary["ess_bulk"].to_numpy(float), nan=np.inf)
+    score = np.maximum(r_hat / (MOST_RHAT - 1), FEW_EFFECTIVE / np.maximum(ess, 1.0))
+    return np.argsort(-score, kind="stable")
+
+
+def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> Section | None:
+    """Density, trace and ranks of the coordinates with the most trouble."""
+    arrays = [np.asarray(idata["posterior"][name].values) for name in continuous]
+    columns = [array.reshape(*array.shape[:2], -1) for array in arrays if array.size]
+    if not columns:
+        return None
+    draws = np.concatenate(columns, axis=-1)
+    rows = summary.iloc[: draws.shape[-1]]  # in the same order
+    kept = badness(rows)[:MOST_COORDINATES]
+    num_chains = draws.shape[0]
+    chips = [tag("span", tag("i", "●", style=f"color:{colour(c)}"), f"chain {c}") for c in range(num_chains)]
+    pieces: list[Html] = [tag("div", *chips[:MOST_CHAINS], class_="key")]
+    for i in sorted(kept) if len(rows) <= MOST_COORDINATES else kept:
+        pieces.append(_coordinate(draws[..., i], str(rows.index[i]), rows.iloc[i]))
+    words = (
+        "Ranks: how often the draws of a chain have a rank among all draws, as a multiple of what is expected. Where "
+        "chains agree the steps stay near 1; independent draws would be in the band 19 times in 20."
+    )
+    pieces.append(note(words))
+    if draws.shape[-1] > len(kept):
+        left = f"{draws.shape[-1] - len(kept):,} of {draws.shape[-1]:,} coordinates are left out"
+        pieces.append(note(f"{left}; shown are those with the largest r_hat or the fewest effective draws."))
+    if num_chains > MOST_CHAINS:
+        pieces.append(note(f"Drawn are the first {MOST_CHAINS} of {num_chains} chains."))
+    return Section("Draws", join(pieces))
+
+
+def _coordinate(draws: np.ndarray, name: str, row: Any) -> Html:
+    ess = number(np.round(row["ess_bulk"]))
+    numbers = f"r_hat {number(row['r_hat'], 'r_hat')} · {ess} effective draws"
+    caption = tag("figcaption", tag("b", name), tag("span", numbers))
+    lost = int((~np.isfinite(draws)).sum())
+    remark = [note(f"{lost:,} draws that are not finite are left out of the density.")] if lost else []
+    plots = (density_plot(draws, name), trace_plot(draws, name), rank_plot(draws, name))
+    return tag("figure", caption, tag("div", *plots, class_="trio"), *remark)
+
+
+def predictive_section(idata: "xr.DataTree") -> Section | None:
+    """Replicated data over the observed ones, where there are any."""
+    groups = idata.children
+    if "posterior_predictive" not in groups or "observed_data" not in groups:
+        return None
+    observed = idata["observed_data"].to_dataset()
+    replicated = idata["posterior_predictive"].to_dataset()
+    names = [str(name) for name in replicated.data_vars if name in observed and observed[name].dtype.kind in "biuf"]
+    if not names:
+        return None
+    pieces = [note("Thick: the observed data. Thin: data replicated from draws of the posterior.")]
+    for name in names[:MOST_CHECKS]:
+        some = pick_replicates(np.asarray(replicated[name].values))
+        drawn = predictive_plot(some, np.asarray(observed[name].values).ravel(), name)
+        pieces.append(tag("figure", tag("figcaption", tag("b", name)), tag("div", drawn, class_="wide scroll")))
+    if len(names) > MOST_CHECKS:
+        pieces.append(note(f"Not drawn: {', '.join(names[MOST_CHECKS:])}."))
+    return Section("Predictive check", join(pieces))
+
+
+def number(value: Any, column: str = "") -> str:
+    """A number as one would write it in a table."""
+    value = float(value)
+    if not np.isfinite(value):
+        return "–" if np.isnan(value) else str(value)
+    if column in ("r_hat", "bias_meter", "bias_error"):
+        return f"{value:.3f}"
+    return f"{value:,.0f}" if abs(value) >= 10_000 and value < 1e9 else f"{value:.4g}"
+
+
+def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program | None = None) -> Path:
+    """Write one page of HTML about a run: warnings, plan, summary, draws, z and predictive checks.
+
+    The page needs nothing beside itself: no network, no other files, no scripts. The same run gives the same page.
+    Needs matplotlib: `pip install sumout[plots]`.
+
+    Args:
+        idata: from `sumout.sample`. A group `posterior_predictive` with names of `observed_data`, if you add one, is
+            shown as a predictive check.
+        path: the file to write; one that is there already is replaced.
+        program: the one that was sampled from. With it the page also shows the plan and a picture of the structure, and
+            exact marginals of z in place of frequencies.
+
+    Returns:
+        The path of the page.
+
+    Example:
+        >>> import tempfile, sumout
+        >>> from numpyro.distributions import Normal, constraints
+        >>> def shifted(x, z, data):
+        ...     return Normal(z["shift"], 1.0).log_prob(x["x"])
+        >>> program = sumout.density(shifted, x={"x": (constraints.real, ())}, z={"shift": sumout.finite(2)})
+        >>> result = sumout.sample(program, draws=100, tune=100, chains=2)
+        >>> page = sumout.report(result, tempfile.mkdtemp() + "/shifted.html", program)
+        >>> page.name, "<h1>shifted</h1>" in page.read_text()
+        ('shifted.html', True)
+    """
+    target = _check(idata, path, program)
+    check_matplotlib()
+    discrete = np.atleast_1d(idata["posterior"].attrs["discrete"]).tolist()
+    continuous = [str(name) for name in idata["posterior"].data_vars if name not in discrete]
+    table, complaints = examine(idata)
+    plan = None if program is None else plan_for(program, wishes(idata))
+    with house_style():
+        sections: list[Section | None] = [
+            None if plan is None else plan_section(idata, plan),
+            summary_section(table),
+            draws_section(idata, continuous, table),
+            discrete_section(idata, discrete, program, None if plan is None else plan.structure),
+            predictive_section(idata),
+        ]
+    lead = join([warnings_box(complaints), run_facts(idata, table)])
+    title = "Posterior draws" if program is None else program.name
+    page = assemble("report of a run", title, lead, [section for section in sections if section is not None])
+    target.write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
+    return target
+
+
+def _check(idata: Any, path: Any, program: Any) -> Path:
+    groups = getattr(idata, "children", {})
+    if "posterior" not in groups or "sample_stats" not in groups or "discrete" not in idata["posterior"].attrs:
+        raise OptionError(
+            f"report: expected the result of sumout.sample, got {type(idata).__name__} without its groups and notes "
+            "(posterior with attrs['discrete'], sample_stats); pass on what sumout.sample returned."
+        )
+    if program is not None and not isinstance(program, Program):
+        raise OptionError(
+            f"report: program is a {type(program).__name__}; it should be the Program that was sampled from, or None."
+        )
+    for name in () if program is None else (*program.x, *program.z):
+        if name not in idata["posterior"] and name not in groups.get("unconstrained_posterior", ()):
+            raise OptionError(f"report: the result has no '{name}'; was it another program that was sampled from?")
+    if not isinstance(path, str | os.PathLike):
+        raise OptionError(f"report: path={path!r} should be the name of a file, such as 'run.html'.")
+    target = Path(path)
+    if target.is_dir():
+        raise OptionError(f"report: {target} is a folder; name a file in it, such as {target / 'run.html'}.")
+    if not target.parent.is_dir():
+        raise OptionError(f"report: there is no folder {target.parent}; make it first, or write elsewhere.")
+    return target

@@ -1,0 +1,232 @@
+"""From records of draws to an `xarray.DataTree` in ArviZ's schema."""
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from sumout.compile.ahead import Ahead
+from sumout.jaxpr.equations import traced_once
+from sumout.model.arguments import as_jax
+from sumout.model.program import Data, Nuisance, Program
+from sumout.randomness import Key, fold_in
+from sumout.results.likelihood import Likelihood
+from sumout.results.record import Record
+from sumout.threads import in_threads, is_done
+
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
+
+
+STAT_NAMES = {"log_density": "lp"}
+BLOCK = 256  # draws that the compiled function takes
+USUAL_DRAWS = 4_000  # of all chains
+
+Groups = dict[str, dict[str, np.ndarray]]
+
+
+class EachDraw:
+    """A function of the arrays of a draw and of data, compiled once to be computed at every draw of a run.
+
+    The draws are taken one by one, so that what comes out at a draw does not depend on which others it stands among,
+    not even in the last place.
+    """
+
+    def __init__(self, program: Program, fn: Callable[..., Any]):
+        self.program = program
+        simple = traced_once(fn, is_final=True)
+        one_by_one = lambda rows, data: jax.lax.map(lambda row: simple(*row, data), rows)  # noqa: E731
+        self._run = Ahead(one_by_one, times=USUAL_DRAWS)
+
+    def prepare(self, *row: Any) -> None:
+        """Begin to compile for such rows, of which shapes and types are given."""
+        block = jax.tree.map(lambda a: jax.ShapeDtypeStruct((BLOCK, *a.shape), a.dtype), row)
+        self._run.prepare(block, self.program.abstract_arguments()[2])
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that was prepared is compiled."""
+        return self._run.is_ready
+
+    def __call__(self, *rows: Any, is_over: Callable[[], bool] = lambda: False) -> tuple[int, Any]:
+        """Arrays have axes (chain, draw) in front, given and returned.
+
+        Args:
+            *rows: the arrays.
+            is_over: asked now and then: whether the draws at which it is computed by then are enough.
+
+        Returns:
+            How many draws of each chain these are, from the first one on, and what was computed there.
+        """
+        chains, draws = jax.tree.leaves(rows)[0].shape[:2]
+        # Draw by draw: the first blocks hold the first draws of all chains.
+        draw, chain = np.divmod(np.arange(chains * draws), chains)
+        starts = range(0, chains * draws, BLOCK)
+        data = as_jax(self.program.data)
+
+        def block(start: int) -> Any:
+            here = slice(start, start + BLOCK)
+            return jax.tree.map(lambda a: as_jax(_filled(a[chain[here], draw[here]])), rows)
+
+        compiling = self._run.prepare(block(0), data)
+        if not is_done(compiling, is_over):
+            return 0, None
+        compiled = compiling.result()
+        made = in_threads(lambda i: jax.tree.map(np.asarray, compiled(block(i), data)), starts, os.cpu_count(), is_over)
+        done = min(draws, len(made) * BLOCK // chains)
+
+        def whole(*parts: np.ndarray) -> np.ndarray:
+            result = np.empty((chains, done, *parts[0].shape[1:]), parts[0].dtype)
+            for start, part in zip(starts, parts, strict=False):
+                here = slice(start, min(start + BLOCK, chains * done))
+                result[chain[here], draw[here]] = part[: len(chain[here])]
+            return result
+
+        return done, jax.tree.map(whole, *made) if done else None
+
+
+def _filled(rows: np.ndarray) -> np.ndarray:
+    """A whole block: the first row stands in for those that are missing."""
+    missing = BLOCK - len(rows)
+    return np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]) if missing else rows
+
+
+class Naming:
+    """Names for the draws of a program: x and deterministics as the user knows them, z in its support values.
+
+    Sites of z on which nothing depends are drawn here, from their law given all else: the loop can do without them.
+
+    Args:
+        program: whose draws they are.
+        likelihood: of every datum, or in words why there is none.
+    """
+
+    def __init__(self, program: Program, likelihood: Likelihood | str):
+        self.program, self.likelihood = program, likelihood
+
+        def named(key: Array, x: Array, z: Nuisance, data: Data) -> dict[str, Any]:
+            z = program.draw_forward(key, x, z, data)
+            groups = {"posterior": program.constrain(x, z, data) | {name: z[name] for name in program.forward}}
+            if not isinstance(likelihood, str):
+                groups["log_likelihood"] = likelihood(x, z, data)
+            return groups
+
+        self._named = EachDraw(program, named)
+
+    def prepare(self) -> None:
+        """Begin to compile what it needs, and import what the result is made of."""
+        x, z, _ = self.program.abstract_arguments()
+        self._named.prepare(jax.ShapeDtypeStruct((2,), np.uint32), x, z)
+        import xarray  # noqa: F401  (takes half a second)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether draws can be named without waiting."""
+        return self._named.is_ready
+
+    def groups(self, record: Record, key: Key, is_over: Callable[[], bool] = lambda: False) -> Groups:
+        """All arrays, by group and name, with axes (chain, draw) in front.
+
+        Args:
+            record: the draws.
+            key: for what is drawn here.
+            is_over: asked now and then: whether those that are named by then are enough, the first ones of each chain;
+                no groups if there are none.
+        """
+        keys = np.zeros((*record.number.shape, 2), np.uint32)
+        for chain in range(len(keys)) if self.program.forward else ():
+            keys[chain] = fold_in(fold_in(key, chain), record.number[chain])
+        done, named = self._named(keys, record.x, record.z, is_over=is_over)
+        if not done:
+            return {}
+        record = jax.tree.map(lambda a: a[:, :done], record)
+        drawn = {name: np.asarray(value) for name, value in record.z.items()}
+        posterior = {**drawn, **named.pop("posterior")}
+        names = [name for name in posterior if name not in drawn] + list(drawn)
+        stats = {STAT_NAMES.get(str(name), str(name)): np.asarray(value) for name, value in vars(record.info).items()}
+        return {
+            "posterior": {name: posterior[name] for name in names},
+            "unconstrained_posterior": self._by_name(record.x),
+            "unconstrained_gradient": self._by_name(record.gradient),
+            "sample_stats": stats,
+            **named,
+        }
+
+    def about(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """What is to be noted of the run: `attrs`, and what the program and the naming know."""
+        left_out = {"log_likelihood": f"left out: {self.likelihood}"} if isinstance(self.likelihood, str) else {}
+        return {**attrs, **left_out, "discrete": list(self.program.z)}
+
+    @property
+    def dims(self) -> dict[str, list[str]]:
+        """Names of dimensions, by variable."""
+        return {name: list(dims) for name, dims in self.program.dims.items()}
+
+    @property
+    def coordinates(self) -> list[str]:
+        """Names of the coordinates of x on the real line."""
+        return [
+            name if not site.unconstrained_shape else f"{name}[{', '.join(map(str, index))}]"
+            for name, site in self.program.x.items()
+            for index in np.ndindex(site.unconstrained_shape)
+        ]
+
+    def _by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        named, start = {}, 0
+        for name, site in self.program.x.items():
+            named[name] = x[..., start : start + site.size].reshape(*x.shape[:2], *site.unconstrained_shape)
+            start += site.size
+        return named
+
+
+def build_tree(
+    groups: Groups,
+    tuned: Mapping[str, Any],
+    observed: Mapping[str, Any],
+    *,
+    dims: Mapping[str, list[str]],
+    coordinates: list[str],
+    about: Mapping[str, Any],
+) -> "xr.DataTree":
+    """A tree of the draws.
+
+    Args:
+        groups: arrays of all draws, by group and name.
+        tuned: what the warm-up has learnt: one number for each chain, or one for each chain and coordinate.
+        observed: the data.
+        dims: names of dimensions, by variable.
+        coordinates: names of the coordinates of x on the real line.
+        about: what to note of the run.
+    """
+    import xarray as xr  # takes half a second to import
+
+    made_by = {"created_at": datetime.now(UTC).isoformat(), "creation_library": "sumout"}
+    whole = {name: _dataset(arrays, dims, ["chain", "draw"]) for name, arrays in groups.items()}
+    if observed:
+        whole["observed_data"] = _dataset(observed, dims, [])
+    tree = xr.DataTree.from_dict({name: dataset.assign_attrs(made_by) for name, dataset in whole.items()})
+    if tuned:
+        axes = ("chain", "coordinate", "other_coordinate")
+        arrays = {name: (axes[: np.ndim(value)], np.asarray(value)) for name, value in tuned.items()}
+        tree["tuned"] = xr.DataTree(xr.Dataset(arrays, coords={"coordinate": coordinates}))
+    tree["posterior"].attrs.update(about)
+    return tree
+
+
+def _dataset(arrays: Mapping[str, Any], dims: Mapping[str, list[str]], first: list[str]) -> "xr.Dataset":
+    """Variables with dimensions named as the user, or else ArviZ, names them, after the first ones."""
+    import xarray as xr
+
+    variables, coords = {}, {}
+    for name, value in arrays.items():
+        array = np.asarray(value)
+        own = range(len(first), array.ndim)
+        named = dict(zip(own, dims.get(name, ()), strict=False))
+        axes = [*first, *(named.get(axis, f"{name}_dim_{axis - len(first)}") for axis in own)]
+        variables[name] = axes, array
+        coords.update({axis: np.arange(size) for axis, size in zip(axes, array.shape, strict=True)})
+    return xr.Dataset(variables, coords)

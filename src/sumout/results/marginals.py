@@ -1,0 +1,181 @@
+"""`sumout.marginals`: what a run says about z, from the exact conditionals given x instead of from draws of z.
+
+    P(z_i = k | y) = E_{x|y} P(z_i = k | x, y)        averaged over the draws of x, each term exact.
+
+Sites that cannot be summed out are averaged given the other sites as drawn: P(z_i = k | x, z_{−i}, y).
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from sumout.eliminate.summation import Summation
+from sumout.errors import OptionError
+from sumout.model.program import Data, Nuisance, Program
+from sumout.model.supports import Finite
+from sumout.moves.gibbs import Gibbs
+from sumout.moves.sweep import Stack
+from sumout.patterns.quadratic_gibbs import QuadraticGibbs
+from sumout.plan.plan import Plan, plan_for
+from sumout.tables.blocks import num_values
+from sumout.threads import attentive_jit
+
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
+
+
+MOST_CANDIDATES = 64
+MOST_JUDGES = 512
+
+
+def marginals(program: Program, idata: "xr.DataTree") -> "xr.Dataset":
+    """The probabilities of the values of every discrete site, and the most probable joint values.
+
+    Args:
+        program: the one that was sampled from.
+        idata: from `sumout.sample`.
+
+    Returns:
+        A Dataset. For each site with finitely many values an array of probabilities under its name, with a last
+        dimension `<name>_value`. Where all sites can be summed out also `<name>_mode`, the most probable joint z: the
+        candidates are the most probable z given each of up to 64 draws of x (on a chain: the Viterbi path), and the one
+        with the highest p(z|y), averaged over up to 512 draws of x, is taken.
+
+    Example:
+        >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
+        >>> def mixture(y):
+        ...     mu = numpyro.sample("mu", dist.Normal(5, 1))
+        ...     with numpyro.plate("points", len(y)):
+        ...         z = numpyro.sample("z", dist.Bernoulli(0.5))
+        ...         numpyro.sample("y", dist.Normal(mu * z, 1), obs=y)
+        >>> program = sumout.program(mixture, np.array([5.1, 0.2, 4.8]))
+        >>> found = sumout.marginals(program, sumout.sample(program, draws=100, tune=100, chains=2))
+        >>> dict(found.z.sizes), found.z_mode.values.tolist()
+        ({'points': 3, 'z_value': 2}, [1, 0, 1])
+    """
+    import xarray as xr  # takes half a second to import
+
+    x, z = _draws(program, idata)
+    plan = plan_for(program)
+    table = np.asarray(attentive_jit(partial(_mean_probabilities, plan))(x, z, program.data))
+    arrays = {}
+    for name, numbers in plan.structure.site_numbers.items():
+        support = program.z[name].support
+        if isinstance(support, Finite):
+            rows = table[numbers, : support.num_values]
+            unknown = np.isnan(rows).any(axis=1)
+            rows[unknown] = frequencies(support, z[name])[unknown]
+            rows = rows.reshape(*support.shape, support.num_values)
+            coords = {f"{name}_value": support.values} if support.values.ndim == 1 else {}
+            arrays[name] = xr.DataArray(rows, dims=(*_dims(program, name), f"{name}_value"), coords=coords)
+            if support.values.ndim > 1:
+                values = np.where(support.rows()[1], support.values, support.values[:, :1])
+                arrays[f"{name}_values"] = (arrays[name].dims, values.reshape(rows.shape))
+    if plan.sums_all and plan.summation is not None:
+        mode = _most_probable(plan.summation, program, x, z)
+        summed = [name for name in program.z if name not in program.forward]
+        arrays.update({f"{name}_mode": (_dims(program, name), np.asarray(mode[name])) for name in summed})
+    return xr.Dataset(arrays)
+
+
+def _draws(program: Program, idata: "xr.DataTree") -> tuple[Array, Nuisance]:
+    """All draws in one row: x on the real line, flat, and z."""
+    if not isinstance(program, Program):
+        raise OptionError(f"marginals: expected a Program, got {type(program).__name__}.")
+    groups = [getattr(idata, "children", {}).get(name, {}) for name in ("unconstrained_posterior", "posterior")]
+    for group, names in zip(groups, (program.x, program.z), strict=True):
+        for name in names:
+            if name not in group:
+                raise OptionError(f"marginals: the result has no '{name}'; it should come from sumout.sample(program).")
+
+    def flat(group: Any, name: str) -> np.ndarray:
+        values = group[name].values
+        return values.reshape(values.shape[0] * values.shape[1], *values.shape[2:])
+
+    num_draws = int(idata["posterior"].sizes["chain"] * idata["posterior"].sizes["draw"])
+    columns = [flat(groups[0], name).reshape(num_draws, -1) for name in program.x]
+    x = jnp.asarray(np.concatenate([np.zeros((num_draws, 0)), *columns], axis=1), jnp.result_type(float))
+    z = {name: jnp.asarray(flat(groups[1], name), site.dtype) for name, site in program.z.items()}
+    if x.shape[1] != program.num_x or any(z[name].shape[1:] != site.shape for name, site in program.z.items()):
+        raise OptionError("marginals: the shapes of the result do not fit the program; was it another one?")
+    return x, z
+
+
+def _dims(program: Program, name: str) -> tuple[str, ...]:
+    site = program.z[name]
+    return program.dims.get(name, tuple(f"{name}_dim_{i}" for i in range(len(site.shape))))
+
+
+def _mean_probabilities(plan: Plan, x: Array, z: Nuisance, data: Data) -> Array:
+    """The conditional probabilities of all sites, `(sites, K)`, averaged over the draws; NaN without a table."""
+
+    def add(total: Array, draw: tuple[Array, Nuisance]) -> tuple[Array, None]:
+        return total + probabilities(plan, *draw, data), None
+
+    shape = jax.eval_shape(lambda x, z: probabilities(plan, x, z, data), x[0], jax.tree.map(lambda a: a[0], z))
+    total, _ = jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), (x, z))
+    return total / len(x)
+
+
+def probabilities(plan: Plan, x: Array, z: Nuisance, data: Data) -> Array:
+    """Probabilities of the values of every site, `(sites, K)`: given x and, where z is drawn, given the other sites.
+
+    NaN where a site has no table. Sites that are summed out or drawn jointly are given only x and the sites outside.
+    """
+    most = int(num_values(plan.structure).max(initial=1))
+    found = jnp.full((plan.structure.num_sites, most), jnp.nan)
+    for summation in (plan.summation, *plan.moves):
+        if isinstance(summation, Summation):
+            rows = jnp.exp(summation.log_marginals(x, z, data))
+            wide = jnp.pad(rows, ((0, 0), (0, most - rows.shape[1])))
+            found = jnp.where(jnp.isnan(rows[:, :1]), found, wide)
+    for move in plan.moves:
+        for part in _gibbs_parts(move):
+            rows = part.conditionals(x, z, data).T
+            found = found.at[part.block.members].set(jnp.pad(rows, ((0, 0), (0, most - rows.shape[1]))))
+    return found
+
+
+def _gibbs_parts(move: Any) -> list[Gibbs | QuadraticGibbs]:
+    """The Gibbs updates that a move consists of."""
+    if isinstance(move, Stack) and isinstance(move.stacked, Gibbs):
+        return [jax.tree.map(lambda a, i=i: a[i], move.stacked) for i in range(move.length)]
+    return [move] if isinstance(move, (Gibbs, QuadraticGibbs)) else []
+
+
+def frequencies(support: Finite, drawn: Array | np.ndarray) -> np.ndarray:
+    """How often each value was drawn, for each element."""
+    values, allowed = support.rows()
+    columns = np.asarray(drawn).reshape(len(drawn), -1).T
+    values = values.astype(columns.dtype)  # in single precision .1 was drawn as another number
+    counts = np.zeros(values.shape)
+    for i, (row, column) in enumerate(zip(values, columns, strict=True)):
+        found, times = np.unique(column, return_counts=True)
+        counts[i, np.argmax(row[:, None] == found, axis=0)] = times
+    return np.where(allowed, counts / len(drawn), 0.0)
+
+
+def _most_probable(summation: Summation, program: Program, x: Array, z: Nuisance) -> Nuisance:
+    """Of the most probable z given some draws of x, the one with the highest probability over all of them."""
+    one = jax.tree.map(lambda a: a[0], z)  # summed out everywhere: not looked at
+    data = program.data
+
+    def spaced(most: int) -> Array:
+        return x[np.unique(np.linspace(0, len(x) - 1, most).astype(int))]
+
+    @attentive_jit
+    def judge(candidates: Array, judges: Array, data: Data) -> tuple[Nuisance, Array]:
+        modes = jax.lax.map(lambda x: summation.most_probable(x, one, data), candidates)
+
+        def log_probabilities(x: Array) -> Array:
+            total = summation.log_density(x, one, data)
+            return jax.lax.map(lambda z: program.log_density(x, z, data) - total, modes)
+
+        return modes, jax.nn.logsumexp(jax.lax.map(log_probabilities, judges), axis=0)
+
+    modes, scores = judge(spaced(MOST_CANDIDATES), spaced(MOST_JUDGES), data)
+    return jax.tree.map(lambda a: a[int(jnp.argmax(scores))], modes)

@@ -1,0 +1,1 @@
+"""Trace backends: draws in memory or in a folder, and results in files."""

@@ -1,0 +1,157 @@
+"""`sumout.load`: the result of a run that was stored, finished or not."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from sumout.errors import SamplingWarning, StoreError
+from sumout.results.data_tree import Groups, build_tree
+from sumout.store.format import (
+    OBSERVED,
+    PLACE,
+    SECONDS,
+    STATE,
+    TUNED,
+    check_parts,
+    is_sound,
+    list_parts,
+    read_about,
+    read_part,
+)
+
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
+
+
+def load(store: str | os.PathLike[str], *, skip_damaged: bool = False) -> "xr.DataTree":
+    """Read a run that `sumout.sample(program, store=…)` has written, or is still writing.
+
+    Draws stay on the disk until they are looked at. The files hold arrays and text only; nothing in them is run.
+
+    Args:
+        store: the folder.
+        skip_damaged: leave out parts that are damaged or missing, with a warning, instead of refusing.
+
+    Returns:
+        What `sumout.sample` would return had it been stopped after the last part: `posterior.attrs["complete"]` says
+        whether all draws are there that were asked for.
+
+    Example:
+        >>> import tempfile, jax.numpy as jnp, sumout
+        >>> from numpyro.distributions import Normal, constraints
+        >>> def two_normals(x, z, data):
+        ...     return Normal(jnp.where(z["right"], 1.0, -1.0), 0.5).log_prob(x["x"])
+        >>> program = sumout.density(two_normals, x={"x": (constraints.real, ())}, z={"right": sumout.finite(2)})
+        >>> folder = tempfile.mkdtemp()
+        >>> result = sumout.sample(program, store=folder, draws=50, tune=50, chains=2)
+        >>> dict(sumout.load(folder).posterior.sizes)
+        {'chain': 2, 'draw': 50}
+    """
+    folder = Path(store)
+
+    noted = read_about(folder)
+    parts = _sound_parts(folder) if skip_damaged else check_parts(folder)
+    stretches = [Stretch(path, int(read_part(path, [PLACE])[PLACE][3])) for path in parts]
+    stretches = [stretch for stretch in stretches if stretch.draws]
+    if not stretches:
+        raise StoreError(f"{folder} holds no draws yet: the run is in its warm-up. The same call goes on with it.")
+    first, last = read_part(stretches[0].path), read_part(stretches[-1].path)
+    drawn, num_chains = sum(stretch.draws for stretch in stretches), len(first[f"{STATE}/0"])
+    about = {
+        **noted["about"],
+        "steps": int(last[PLACE][2]),
+        "sampling_time": float(last[SECONDS]),
+        "complete": drawn >= noted["draws"],
+    }
+    tuned, observed = _by_group(last).get(TUNED, {}), _by_group(read_part(parts[0])).get(OBSERVED, {})
+    groups = {group: named for group, named in _by_group(first).items() if group not in (STATE, TUNED, OBSERVED)}
+    # With one draw of one chain, for dimensions and labels; then all draws in its place.
+    one = {group: {name: value[:1, :1] for name, value in named.items()} for group, named in groups.items()}
+    tree = build_tree(one, tuned, observed, dims=noted["dims"], coordinates=noted["coordinates"], about=about)
+    for group, variables in groups.items():
+        labelled = tree[group].to_dataset()
+        arrays = {
+            name: (labelled[name].dims, lazy_array(f"{group}/{name}", stretches, value))
+            for name, value in variables.items()
+        }
+        numbers = {"chain": np.arange(num_chains), "draw": np.arange(drawn)}
+        tree[group].dataset = labelled.drop_dims(["chain", "draw"]).assign_coords(numbers).assign(arrays)
+    return tree
+
+
+def _by_group(content: dict[str, np.ndarray]) -> Groups:
+    """Arrays named "group/name" as groups; others left out."""
+    groups: Groups = {}
+    for name, value in content.items():
+        group, slash, variable = name.partition("/")
+        if slash:
+            groups.setdefault(group, {})[variable] = value
+    return groups
+
+
+def _sound_parts(folder: Path) -> list[Path]:
+    found = list_parts(folder)
+    sound = [path for path in found.values() if is_sound(path)]
+    missing = max(found, default=-1) + 1 - len(sound)
+    if missing:
+        warnings.warn(
+            f"{folder}: {missing} of {max(found) + 1} parts are damaged or missing; their draws are left out.",
+            SamplingWarning,
+            stacklevel=3,
+        )
+    return sound
+
+
+# Arrays that stay on the disk until they are looked at.
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A file, and how many draws it holds."""
+
+    path: Path
+    draws: int
+
+
+class LazyArray(BackendArray):
+    """One variable of a store, `(chain, draw, …)`, its draws in several files."""
+
+    def __init__(self, name: str, stretches: Sequence[Stretch], like: np.ndarray):
+        self._name, self._stretches = name, stretches
+        self.dtype = like.dtype
+        self.shape = (like.shape[0], sum(stretch.draws for stretch in stretches), *like.shape[2:])
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
+
+    def _read(self, key: tuple[Any, ...]) -> np.ndarray:
+        chain, draw, *others = key
+        if not isinstance(draw, slice):
+            return self._between(draw, draw + 1)[(chain, 0, *others)]
+        wanted = range(self.shape[1])[draw]
+        rows = (
+            self._between(min(wanted[0], wanted[-1]), max(wanted[0], wanted[-1]) + 1) if wanted else self._between(0, 0)
+        )
+        return rows[(chain, slice(None, None, wanted.step), *others)]
+
+    def _between(self, low: int, high: int) -> np.ndarray:
+        """The draws from number `low` up to `high`."""
+        found, start = [np.empty((self.shape[0], 0, *self.shape[2:]), self.dtype)], 0
+        for stretch in self._stretches:
+            first, last = max(low - start, 0), min(high - start, stretch.draws)
+            if first < last:
+                found.append(read_part(stretch.path, [self._name])[self._name][:, first:last])
+            start += stretch.draws
+        return np.concatenate(found, axis=1)
+
+
+def lazy_array(name: str, stretches: Sequence[Stretch], like: np.ndarray) -> Any:
+    """The array in the form that xarray takes; `like` is some of it."""
+    return indexing.LazilyIndexedArray(LazyArray(name, stretches, like))

@@ -1,0 +1,1 @@
+"""Program → factor graph: factors, their scopes, roles and neighbours."""

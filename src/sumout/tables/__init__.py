@@ -1,0 +1,1 @@
+"""Factor tables, shared by sums and moves."""

@@ -1,0 +1,247 @@
+"""Sums of factor elements by owner: which elements belong to whom is settled once, when the sums are built.
+
+Owners are the members of a block, or the cells of a tree of tables. Where the elements of an array lie in the order of
+their owners, or in even steps, no index is needed; else each owner has a padded list of its elements, or, where these
+are of very uneven length, sums are taken by segment.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from sumout.structure.structure import Structure
+
+SMALL_FACTOR = 64  # factor arrays up to this size are handled together
+FEW_RUNS = 8  # so many slices are better than a gather
+WASTE = 8  # how much padding a gather may carry before sums by segment are cheaper
+
+Elements = tuple[np.ndarray, np.ndarray]  # numbers of factor elements, and the owner of each
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["owned"], meta_fields=["bundles", "size"])
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums of the elements of factor arrays, one for each owner.
+
+    Attributes:
+        bundles: the factor arrays that are summed together.
+        size: number of owners.
+        owned: for each bundle how its elements are shared out: a `Layout`, `Runs`, a `Listing` or `Segments`.
+    """
+
+    bundles: tuple[tuple[int, ...], ...]
+    size: int
+    owned: tuple[Any, ...]
+
+    def __call__(self, factors: Sequence[Any]) -> Array:
+        """The sums `(size,)` of factors given as `Spread`."""
+        total = jnp.zeros(self.size, jnp.result_type(float))
+        for bundle, owned in zip(self.bundles, self.owned, strict=True):
+            total += owned.sums(jnp.concatenate([factors[i].full.ravel() for i in bundle]), self.size)
+        return _never_nan(total)
+
+    def uniform(self, factors: Sequence[Any]) -> Array | None:
+        """The one number that is the sum of every owner with an element, if that much is clear from the factors."""
+        if any(len(bundle) != 1 for bundle in self.bundles) or not all(isinstance(o, Runs) for o in self.owned):
+            return None
+        contents = [factors[i].content for (i,) in self.bundles]
+        if any(content.size != 1 for content in contents):
+            return None
+        if any((owned.owners(self.size) != self.owners).any() for owned in self.owned):
+            return None
+        return _never_nan(reduce(jnp.add, [content.reshape(()) for content in contents]))
+
+    @property
+    def owners(self) -> np.ndarray:
+        """Which owners have an element, for sums that are uniform."""
+        return self.owned[0].owners(self.size)
+
+
+def _never_nan(total: Array) -> Array:
+    return jnp.where(jnp.isnan(total), -jnp.inf, total)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["owner_first"])
+@dataclass(frozen=True)
+class Layout:
+    """Elements in the order of their owners."""
+
+    owner_first: bool
+
+    def sums(self, flat: Array, size: int) -> Array:
+        """For each owner the sum of its elements."""
+        return flat.reshape(size, -1).sum(axis=1) if self.owner_first else flat.reshape(-1, size).sum(axis=0)
+
+
+class Run(NamedTuple):
+    """One element each for some owners: numbers of the first owner and element, steps between them, how many."""
+
+    owner: int
+    owner_step: int
+    element: int
+    element_step: int
+    count: int
+
+    def take(self, flat: Array) -> Array:
+        """The elements, in the order of their owners."""
+        last = self.element + self.element_step * (self.count - 1)
+        low, high = min(self.element, last), max(self.element, last)
+        taken = lax.slice(flat, (low,), (high + 1,), (abs(self.element_step),))
+        return lax.rev(taken, (0,)) if self.element_step < 0 else taken
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["runs"])
+@dataclass(frozen=True)
+class Runs:
+    """One element each for a few runs of owners, in even steps; none for the others."""
+
+    runs: tuple[Run, ...]
+
+    def owners(self, size: int) -> np.ndarray:
+        """Which owners have an element."""
+        mask = np.zeros(size, bool)
+        for run in self.runs:
+            mask[run.owner :: run.owner_step][: run.count] = True
+        return mask
+
+    def sums(self, flat: Array, size: int) -> Array:
+        """The elements in their places."""
+        if all(run.owner_step == 1 for run in self.runs):
+            return self._end_to_end(flat, size)
+        total = jnp.zeros(size, flat.dtype)
+        for run in self.runs:
+            rest = size - run.owner - run.owner_step * (run.count - 1) - 1
+            total += lax.pad(run.take(flat), jnp.zeros((), flat.dtype), [(run.owner, rest, run.owner_step - 1)])
+        return total
+
+    def _end_to_end(self, flat: Array, size: int) -> Array:
+        parts, filled = [], 0
+        for run in self.runs:
+            parts += [jnp.zeros(run.owner - filled, flat.dtype), run.take(flat)]
+            filled = run.owner + run.count
+        parts.append(jnp.zeros(size - filled, flat.dtype))
+        return jnp.concatenate([part for part in parts if len(part)])
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["elements"], meta_fields=[])
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """A list of elements for each owner, `(size, degree)`; past the end of the array where there are no more."""
+
+    elements: Any
+
+    def sums(self, flat: Array, size: int) -> Array:
+        """Look up and add."""
+        del size
+        return flat.at[self.elements].get(mode="fill", fill_value=0).sum(axis=-1)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["owners"], meta_fields=[])
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """The owner of each element; `size` for none."""
+
+    owners: Any
+
+    def sums(self, flat: Array, size: int) -> Array:
+        """Add element by element."""
+        return jax.ops.segment_sum(flat, self.owners, num_segments=size + 1)[:size]
+
+
+def build_sums(structure: Structure, shared: Elements, size: int) -> Sums:
+    """The sums of some factor elements by owner."""
+    parts = _by_bundle(structure, shared, shared[0])
+    owned = tuple(share(elements, owners, laid, size) for _, elements, owners, laid in parts)
+    return Sums(tuple(part[0] for part in parts), size, owned)
+
+
+def stack_sums(structure: Structure, groups: Sequence[Elements], size: int) -> Sums:
+    """Several sums as one pytree with a leading axis, padded to the same shape."""
+    bundles, owned = [], []
+    together = np.concatenate([numbers for numbers, _ in groups])
+    for parts in zip(*(_by_bundle(structure, shared, together) for shared in groups), strict=True):
+        degree = max(int(np.bincount(owners).max(initial=0)) for _, _, owners, _ in parts)
+        if degree:
+            lists = [_padded(elements, owners, laid, size, degree) for _, elements, owners, laid in parts]
+            bundles.append(parts[0][0])
+            owned.append(Listing(np.stack(lists)))
+    return Sums(tuple(bundles), size, tuple(owned))
+
+
+def _by_bundle(
+    structure: Structure, shared: Elements, together: np.ndarray
+) -> list[tuple[tuple[int, ...], np.ndarray, np.ndarray, int]]:
+    """The arrays that have elements among `together`, the small ones in one bundle, the others one by one.
+
+    For each bundle: its arrays, its elements counted from its start, their owners, and its size.
+    """
+    sizes = np.array([int(np.prod(shape)) for shape in structure.factor_shapes], np.int64)
+    starts = np.cumsum([0, *sizes])
+    used = np.unique(np.searchsorted(starts, together, side="right") - 1)
+    small = tuple(used[sizes[used] <= SMALL_FACTOR].tolist())
+    large = [(i,) for i in used[sizes[used] > SMALL_FACTOR].tolist()]
+    numbers, owners = shared
+    array = np.searchsorted(starts, numbers, side="right") - 1
+    parts = []
+    for bundle in [small, *large] if small else large:
+        inside = np.isin(array, bundle)
+        shift = np.zeros(len(sizes), np.int64)
+        shift[list(bundle)] = np.cumsum([0, *sizes[list(bundle)]])[:-1] - starts[list(bundle)]
+        laid = int(sizes[list(bundle)].sum())
+        parts.append((bundle, numbers[inside] + shift[array[inside]], owners[inside], laid))
+    return parts
+
+
+def share(elements: np.ndarray, owners: np.ndarray, laid: int, size: int) -> Any:
+    """The cheapest way to sum a bundle by owner."""
+    degree = int(np.bincount(owners).max())
+    if laid == size * degree == len(elements):
+        listed = _padded(elements, owners, laid, size, degree)
+        for owner_first in (True, False):
+            order = np.arange(laid)
+            if np.array_equal(listed, order.reshape(size, degree) if owner_first else order.reshape(degree, size).T):
+                return Layout(owner_first)
+    runs = _runs(elements, owners) if degree == 1 else None
+    if runs is not None:
+        return Runs(runs)
+    if size * degree > WASTE * len(elements) + SMALL_FACTOR:
+        owner = np.full(laid, size)
+        owner[elements] = owners
+        return Segments(owner)
+    return Listing(_padded(elements, owners, laid, size, degree))
+
+
+def _runs(elements: np.ndarray, owners: np.ndarray) -> tuple[Run, ...] | None:
+    """Elements in the order of their owners, cut where the steps between them change; None if that is too often."""
+    order = np.argsort(owners)
+    elements, owners = elements[order], owners[order]
+    steps = np.stack([np.diff(owners), np.diff(elements)], axis=1)
+    runs, start = [], 0
+    while start < len(elements):
+        if len(runs) == FEW_RUNS:
+            return None
+        follows = (steps[start:] == steps[start]).all(axis=1) if start < len(steps) else np.zeros(0, bool)
+        count = 1 + (len(follows) if follows.all() else int(np.argmin(follows)))
+        owner_step, element_step = map(int, steps[start]) if count > 1 else (1, 1)
+        if element_step == 0:
+            return None  # one element for several owners
+        runs.append(Run(int(owners[start]), owner_step, int(elements[start]), element_step, count))
+        start += count
+    return tuple(runs)
+
+
+def _padded(elements: np.ndarray, owners: np.ndarray, laid: int, size: int, degree: int) -> np.ndarray:
+    """`(size, degree)`: the elements of each owner in ascending order, `laid` where there are no more."""
+    order = np.lexsort((elements, owners))
+    elements, owners = elements[order], owners[order]
+    rank = np.arange(len(owners)) - np.searchsorted(owners, owners)
+    listed = np.full((size, degree), laid)
+    listed[owners, rank] = elements
+    return listed

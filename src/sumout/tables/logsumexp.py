@@ -1,0 +1,124 @@
+"""Sums of exponentials in logarithms, with −∞ for what is impossible, and their derivatives."""
+
+from collections.abc import Callable
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from sumout.randomness import uniform
+
+MOST_WRITTEN_OUT = 4  # values that are added one by one
+
+
+@jax.custom_jvp
+def log_sum_exp(table: Float[Array, "*n K J"]) -> Float[Array, "*n J"]:
+    """log Σ_k exp over the second axis from the end; −∞ where all terms are, with derivative zero."""
+    return _log_sum_exp(table)[0]
+
+
+@log_sum_exp.defjvp
+def _log_sum_exp_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    total, weights = _log_sum_exp(primals[0])
+    return total, (weights * tangents[0]).sum(axis=-2)
+
+
+def _log_sum_exp(table: Array) -> tuple[Array, Array]:
+    highest = _fold(jnp.maximum, jnp.max, table)
+    highest = lax.stop_gradient(jnp.where(jnp.isfinite(highest), highest, 0.0))
+    terms = jnp.exp(table - highest)
+    total = _fold(jnp.add, jnp.sum, terms)
+    weights = terms / jnp.where(total == 0, 1.0, total)
+    return (jnp.log(total) + highest).squeeze(-2), weights
+
+
+def _fold(two: Callable[..., Array], many: Callable[..., Array], table: Array) -> Array:
+    """Reduce the second axis from the end to size 1; few values one by one, which XLA fuses with what is around."""
+    if table.shape[-2] > MOST_WRITTEN_OUT:
+        return many(table, axis=-2, keepdims=True)
+    return reduce(two, [table[..., k : k + 1, :] for k in range(table.shape[-2])])
+
+
+def log_sum_last(terms: Float[Array, "*n J K"]) -> Float[Array, "*n J"]:
+    """log Σ exp over the last axis; turned round, as XLA takes the exponentials of a sum along it one by one."""
+    return log_sum_exp(terms.swapaxes(-1, -2))
+
+
+def log_sum_by(terms: Float[Array, " n"], owners: Int[Array, " n"], size: int) -> Float[Array, " size"]:
+    """log Σ exp of the terms of each owner."""
+    highest = jax.ops.segment_max(terms, owners, num_segments=size)
+    highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
+    return jnp.log(jax.ops.segment_sum(jnp.exp(terms - highest[owners]), owners, num_segments=size)) + highest
+
+
+def log_conditionals(filled: Float[Array, "L C K J"]) -> Float[Array, "L C K J"]:
+    """Log probabilities of the values of each cell given its separator's; −∞ where these are impossible."""
+    message = log_sum_exp(filled)
+    return filled - jnp.where(jnp.isfinite(message), message, 0.0)[..., None, :]
+
+
+# Draws and sums over tables of log weights, a column for each site.
+
+FEW_VALUES = 8  # values
+MOST_UNROLLED = 64
+
+
+def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:
+    """An index for every column, by one uniform each; never one of probability zero, or of none (NaN)."""
+    log_weights = jnp.where(jnp.isnan(log_weights), -jnp.inf, log_weights)
+    return invert(log_weights, uniform(key, log_weights.shape[1:], log_weights.dtype))
+
+
+def invert(log_weights: Float[Array, "K n"], level: Float[Array, " n"]) -> Array:
+    """For every column the index at which the running sum of its weights passes `level` times their total.
+
+    Where all weights are zero (an unlucky start), any index is as good as another.
+    """
+    weights, total = scale_weights(log_weights)
+    num_values = len(weights)
+    if num_values <= MOST_UNROLLED:
+        running, which = jnp.zeros_like(total), jnp.zeros(total.shape, int)
+        for k in range(num_values - 1):
+            running = running + weights[k]
+            which = which + (running <= level * total)
+    else:
+        which = (jnp.cumsum(weights[:-1], axis=0) <= level * total).sum(axis=0)
+    return jnp.where(total > 0, which, jnp.floor(level * num_values).astype(which.dtype))
+
+
+@jax.custom_jvp
+def log_sum_columns(log_weights: Float[Array, "K n"]) -> Float[Array, " n"]:
+    """log Σ_k exp for every column; −∞, with derivative zero, where all weights are zero."""
+    _, total = scale_weights(log_weights)
+    return jnp.log(total) + _highest(log_weights)
+
+
+@log_sum_columns.defjvp
+def _log_sum_columns_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    weights, total = scale_weights(primals[0])
+    shares = weights / jnp.where(total == 0, 1.0, total)
+    return jnp.log(total) + _highest(primals[0]), (shares * tangents[0]).sum(axis=0)
+
+
+def scale_weights(log_weights: Float[Array, "K n"]) -> tuple[Float[Array, "K n"], Float[Array, " n"]]:
+    """Weights, the largest of every column being 1, and their sums.
+
+    A few values are best handled in one pass over the columns, with sums written out: on CPUs XLA's own reduction over
+    a short first axis is several times slower. For many values each stage is a pass of its own, or XLA would compute
+    the table again in every stage.
+    """
+    num_values = log_weights.shape[0]
+    stage = (lambda array: array) if num_values <= FEW_VALUES else jax.lax.optimization_barrier
+    log_weights = stage(log_weights)
+    weights = stage(jnp.exp(log_weights - _highest(log_weights)))
+    total = reduce(jnp.add, weights) if num_values <= MOST_UNROLLED else weights.sum(axis=0)
+    return weights, stage(total)
+
+
+def _highest(log_weights: Float[Array, "K n"]) -> Float[Array, " n"]:
+    """The largest of every column; 0 where there is none."""
+    few = log_weights.shape[0] <= FEW_VALUES
+    highest = reduce(jnp.maximum, log_weights) if few else jnp.max(log_weights, axis=0)
+    return jnp.where(highest == -jnp.inf, 0.0, highest)
