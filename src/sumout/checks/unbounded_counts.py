@@ -73,7 +73,7 @@ def _parts(move: Any) -> list[Metropolis]:
 
 
 def _members(moves: list[Any]) -> np.ndarray:
-    """The sites that the moves move, as `_look` lists them; of a stack, padding included."""
+    """The sites that the moves move, as `_look` lists them; padding of stacks is beyond the last site."""
     return np.concatenate([part.block.members for move in moves for part in _parts(move)])
 
 

@@ -136,7 +136,8 @@ def probabilities(plan: Plan, x: Array, z: Nuisance, data: Data) -> Array:
     for move in plan.moves:
         for part in _gibbs_parts(move):
             rows = part.conditionals(x, z, data).T
-            found = found.at[part.block.members].set(jnp.pad(rows, ((0, 0), (0, most - rows.shape[1]))))
+            wide = jnp.pad(rows, ((0, 0), (0, most - rows.shape[1])))
+            found = found.at[part.block.members].set(wide, mode="drop")  # padding is beyond the last site
     return found
 
 
