@@ -87,3 +87,17 @@ def test_padding_of_a_stack_of_blocks_is_no_site():
 def test_padding_of_a_stack_of_counts_is_not_improper():
     program = clique_and_others(lambda n: sumout.count(n))
     assert not [f for f in sumout.check(program).errors if "improper" in str(f)]
+
+
+def test_nothing_of_what_cannot_be_evaluated_by_roles():
+    """An empty slice of it depends on no site, but was looked for."""
+
+    def model(x, z, data):
+        matrices = jnp.eye(2) + 0.3 * z["z"][:, None, None] * jnp.ones((2, 2)) * x["s"]
+        running = jax.lax.associative_scan(jnp.matmul, matrices)
+        return jnp.log(1 + running[-1].sum() ** 2) + jnp.sin(z["z"][0] * x["a"] - z["z"][1]) - x["a"] ** 2
+
+    program = sumout.density(model, x=X, z={"z": sumout.finite(2, 2)})
+    states, x = joint_states(program), jnp.array([0.4, -0.3])
+    value = make_plan(sumout.read(program)).log_density(x, {"z": states["z"][0]}, None)
+    np.testing.assert_allclose(value, logsumexp(log_joint(program, states)(x)), rtol=1e-9)
