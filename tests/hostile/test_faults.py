@@ -8,8 +8,8 @@ import pytest
 import sumout
 from sumout.errors import ModelError, ModelWarning, SumoutError
 
-from faults import FAULTS
-from good import GOOD
+from faulty_models import FAULTS
+from sound_models import GOOD
 
 MOST_SECONDS = 10.0  # of this process: how busy the machine is does not count
 # A few of each for every run of the suite; all of them for `make calibrate`.

@@ -12,7 +12,8 @@ import sys, threading
 import jax, jax.numpy as jnp, numpy as np
 from numpyro.distributions import constraints
 import sumout
-from sumout.run import climb, loop, result, setup, start
+from sumout.results import data_tree
+from sumout.run import loop, sample, starts
 
 phase = sys.argv[1]
 
@@ -24,11 +25,11 @@ def tell(kind, name, when):
         return usual(self, *args, **kwargs)
     setattr(kind, name, telling)
 
-tell(start.Starts, "find", "starts")
+tell(starts.Starts, "find", "starts")
 tell(loop.Loop, "run", "trajectory")
-tell(result.EachDraw, "__call__", "naming")
-tell(climb.Climbs, "climb", "maximum")
-tell(setup.Setup, "prepare", "compiling")
+tell(data_tree.EachDraw, "__call__", "naming")
+tell(starts.Climbs, "climb", "maximum")
+tell(sample.Setup, "prepare", "compiling")
 
 def bell(x):
     return -0.5 * x["x"] ** 2

@@ -20,7 +20,7 @@ from sumout.structure.structure import Structure
 from sumout_studies.models import STUDIES
 
 from enumeration import joint_states, log_joint, log_marginal, random_x, state_numbers
-from programs import ENUMERABLE
+from models import ENUMERABLE
 
 
 def sum_all(program):

@@ -6,7 +6,7 @@ import pytest
 import sumout
 
 from enumeration import joint_states, quadrature
-from programs import ENUMERABLE
+from models import ENUMERABLE
 
 
 @pytest.mark.calibration

@@ -19,7 +19,7 @@ import sumout
 from sumout_studies.models import STUDIES
 
 from enumeration import joint_states, quadrature
-from programs import ENUMERABLE, REAL, abundance
+from models import ENUMERABLE, REAL, abundance
 
 STAN = json.loads(files("sumout_studies").joinpath("data", "stan.json").read_text())
 

@@ -12,7 +12,7 @@ import sumout
 from sumout.plan.plan import plan_for
 from sumout_studies.models import STUDIES
 
-from programs import ENUMERABLE
+from models import ENUMERABLE
 
 
 def topics():

@@ -9,7 +9,7 @@ import xarray as xr
 
 import sumout
 
-from programs import ENUMERABLE
+from models import ENUMERABLE
 
 KERNELS = [sumout.HMC(), sumout.GHMC()]
 

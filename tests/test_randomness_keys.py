@@ -8,7 +8,7 @@ import sumout
 from sumout import randomness
 from sumout.randomness import FOLDED, normal, split, uniform
 
-from programs import ENUMERABLE
+from models import ENUMERABLE
 
 
 def seen_words(key, counter, purpose):

@@ -12,7 +12,7 @@ import sumout
 from sumout.kernels.registry import KERNELS
 from sumout.plan.plan import make_plan
 
-from programs import ENUMERABLE
+from models import ENUMERABLE
 
 # The others are in other tests.
 QUICK = ("hmc", "sgnht", "psgld")  # the others are elsewhere, too

@@ -1,4 +1,4 @@
-"""The posterior moments of `mixed.py`, recomputed without sumout or JAX: `python tests/mixed_truth.py`.
+"""The posterior moments of `known_moments.py`, recomputed without sumout or JAX: `python tests/moments_by_hand.py`.
 
 z is summed out by hand, in NumPy. Two posteriors are conjugate given z, the others are integrated by the trapezoidal
 rule on a tensor grid, in coordinates scaled by mean and covariance: for smooth densities that die away on both sides
@@ -15,8 +15,8 @@ from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import digamma, gammaln, log_expit, logsumexp, polygamma
 
-import mixed
-from mixed import MIXED
+import known_moments as data
+from known_moments import KNOWN_MOMENTS
 
 TOLERANCE = 1e-4
 CHUNK = 20_000
@@ -42,11 +42,11 @@ def binary_states(num):
 def picture(x):
     coupling, log_noise = x.T[:, :, None]
     noise = np.exp(log_noise)
-    states = binary_states(mixed.PIXELS.size).reshape(-1, *mixed.PIXELS.shape)
-    equal = mixed.equal_neighbours(states)
-    squares = ((mixed.PIXELS - states) ** 2).sum((1, 2))
+    states = binary_states(data.PIXELS.size).reshape(-1, *data.PIXELS.shape)
+    equal = data.equal_neighbours(states)
+    squares = ((data.PIXELS - states) ** 2).sum((1, 2))
     prior = log_normal(coupling, 0.5, 0.5) + log_gamma(noise, 4, 6) + log_noise
-    likelihood = logsumexp(coupling * equal - squares / (2 * noise**2), axis=1) - mixed.PIXELS.size * log_noise[:, 0]
+    likelihood = logsumexp(coupling * equal - squares / (2 * noise**2), axis=1) - data.PIXELS.size * log_noise[:, 0]
     possible, counts = np.unique(equal, return_counts=True)
     return prior[:, 0] + likelihood - logsumexp(coupling * possible + np.log(counts), axis=1)
 
@@ -57,9 +57,9 @@ def selection(x):
     prior = log_normal(beta, 0, 1).sum(1) + log_gamma(sigma, 3, 3) + log_sigma
     terms = []
     for gamma in binary_states(4):
-        mean = (gamma * beta) @ mixed.DESIGN.T
+        mean = (gamma * beta) @ data.DESIGN.T
         inside = gamma.sum() * np.log(0.3) + (4 - gamma.sum()) * np.log(0.7)
-        terms.append(inside + log_normal(mixed.RESPONSE, mean, sigma[:, None]).sum(1))
+        terms.append(inside + log_normal(data.RESPONSE, mean, sigma[:, None]).sum(1))
     return prior + logsumexp(terms, axis=0)
 
 
@@ -68,13 +68,13 @@ def selection_moments(num=301):
     log_sigmas = np.linspace(-3, 3, num)
     logs, means, squares = [], [], []
     for gamma in binary_states(4):
-        chosen = mixed.DESIGN * gamma
+        chosen = data.DESIGN * gamma
         for log_sigma in log_sigmas:
             sigma = np.exp(log_sigma)
             covariance = np.linalg.inv(np.eye(4) + chosen.T @ chosen / sigma**2)
-            mean = covariance @ chosen.T @ mixed.RESPONSE / sigma**2
+            mean = covariance @ chosen.T @ data.RESPONSE / sigma**2
             spread = np.eye(12) * sigma**2 + chosen @ chosen.T
-            evidence = -0.5 * (mixed.RESPONSE @ np.linalg.solve(spread, mixed.RESPONSE) + np.linalg.slogdet(spread)[1])
+            evidence = -0.5 * (data.RESPONSE @ np.linalg.solve(spread, data.RESPONSE) + np.linalg.slogdet(spread)[1])
             inside = gamma.sum() * np.log(0.3) + (4 - gamma.sum()) * np.log(0.7)
             logs.append(evidence + inside + log_gamma(sigma, 3, 3) + log_sigma)
             means.append([*mean, log_sigma])
@@ -89,7 +89,7 @@ def two_chains(x):
     noise = np.exp(log_noise)
     prior = log_beta_of_logit(logit, 3, 2) + log_gamma(noise, 4, 6) + log_noise
     states = binary_states(2)
-    emission = log_normal(mixed.SIGNAL[:, None, None], states @ [1, 2], noise[:, None])  # time, point, state
+    emission = log_normal(data.SIGNAL[:, None, None], states @ [1, 2], noise[:, None])  # time, point, state
     num_equal = (states[:, None] == states).sum(-1)
     moves = num_equal * log_expit(logit)[:, None, None] + (2 - num_equal) * log_expit(-logit)[:, None, None]
     forward = emission[0]
@@ -100,13 +100,13 @@ def two_chains(x):
 
 def blocks(x):
     within, between = x.T[:, :, None]
-    first, second = np.triu_indices(mixed.NODES, 1)
-    states = binary_states(mixed.NODES)
+    first, second = np.triu_indices(data.NODES, 1)
+    states = binary_states(data.NODES)
     same = states[:, first] == states[:, second]
     few = states.sum(1)
-    joint = few * np.log(0.3) + (mixed.NODES - few) * np.log(0.7)
+    joint = few * np.log(0.3) + (data.NODES - few) * np.log(0.7)
     for logit, pairs in ((within, same), (between, ~same)):
-        joint = joint + (pairs @ mixed.EDGES) * log_expit(logit) + (pairs @ (1 - mixed.EDGES)) * log_expit(-logit)
+        joint = joint + (pairs @ data.EDGES) * log_expit(logit) + (pairs @ (1 - data.EDGES)) * log_expit(-logit)
     prior = log_beta_of_logit(within, 4, 2) + log_beta_of_logit(between, 2, 4)
     return prior[:, 0] + logsumexp(joint, axis=1)
 
@@ -115,7 +115,7 @@ def abundance(x, most=300):
     log_rate, logit = x.T[:, :, None]
     rate = np.exp(log_rate)
     total = (log_gamma(rate, 5, 0.5) + log_rate + log_beta_of_logit(logit, 4, 4))[:, 0]
-    for seen in mixed.VISITS:
+    for seen in data.VISITS:
         n = np.arange(seen.max(), most)
         choose = (gammaln(n + 1)[:, None] - gammaln(seen + 1) - gammaln(n[:, None] - seen + 1)).sum(1)
         observed = choose + seen.sum() * log_expit(logit) + (len(seen) * n - seen.sum()) * log_expit(-logit)
@@ -128,15 +128,15 @@ def missing(x):
     level = np.concatenate([base, base + shift], axis=1)
     sigma = np.exp(log_sigma)
     prior = log_normal(x[:, :3], 0, 2).sum(1) + log_normal(log_sigma, 0, 0.7)[:, 0]
-    known = log_normal(mixed.YIELDS, level[:, mixed.KNOWN], sigma).sum(1)
-    each = log_normal(mixed.YIELDS_OF_UNKNOWN[:, None], level[:, None], sigma[:, None])
-    return prior + known + logsumexp(each + np.log(mixed.SHARES), axis=2).sum(1)
+    known = log_normal(data.YIELDS, level[:, data.KNOWN], sigma).sum(1)
+    each = log_normal(data.YIELDS_OF_UNKNOWN[:, None], level[:, None], sigma[:, None])
+    return prior + known + logsumexp(each + np.log(data.SHARES), axis=2).sum(1)
 
 
 def switch_point(x):
     log_early, log_late = x.T[:, :, None]
     prior = sum(log_gamma(np.exp(rate), 2, 1) + rate for rate in (log_early, log_late))[:, 0]
-    y = mixed.ACCIDENTS
+    y = data.ACCIDENTS
     terms = [
         (y[:w].sum() * log_early - w * np.exp(log_early) + y[w:].sum() * log_late - (20 - w) * np.exp(log_late))[:, 0]
         for w in range(1, 20)
@@ -146,7 +146,7 @@ def switch_point(x):
 
 def switch_point_moments():
     """Two gammas for every switch point; the logarithm of a gamma has known moments."""
-    y, when = mixed.ACCIDENTS, np.arange(1, 20)
+    y, when = data.ACCIDENTS, np.arange(1, 20)
     early = np.array([y[:w].sum() for w in when])
     shape = 2.0 + np.stack([early, y.sum() - early], axis=1)
     rate = 1.0 + np.stack([when, 20 - when], axis=1)
@@ -162,14 +162,14 @@ def mixture(x):
     gap, sigma = np.exp(log_gap), np.exp(log_sigma)
     means = np.stack([low, low + gap], axis=1)
     prior = log_normal(low, 0, 1) + log_gamma(gap, 6, 2) + log_gap + log_gamma(sigma, 4, 4) + log_sigma
-    each = log_normal(mixed.POINTS[:, None], means[:, None], sigma[:, None, None])
+    each = log_normal(data.POINTS[:, None], means[:, None], sigma[:, None, None])
     return prior + logsumexp(each + np.log([0.7, 0.3]), axis=2).sum(1)
 
 
 def zero_inflated(x):
     logit, log_rate = x.T
     rate = np.exp(log_rate)
-    y = mixed.CATCHES
+    y = data.CATCHES
     prior = log_beta_of_logit(logit, 2, 2) + log_gamma(rate, 2, 1) + log_rate
     nothing = np.logaddexp(log_expit(logit), log_expit(-logit) - rate)
     caught = (y > 0).sum() * (log_expit(-logit) - rate) + y.sum() * log_rate
@@ -178,17 +178,17 @@ def zero_inflated(x):
 
 def grades(x):
     level, slope = x.T[:, :, None]
-    each = log_normal(mixed.WEIGHTS[:, None], (level + slope * mixed.ALTITUDE)[:, :, None] + [0, 10, 20], 4.0)
+    each = log_normal(data.WEIGHTS[:, None], (level + slope * data.ALTITUDE)[:, :, None] + [0, 10, 20], 4.0)
     prior = log_normal(level, 0, 20) + log_normal(slope, 0, 0.2)
-    return prior[:, 0] + logsumexp(each + np.log(mixed.GRADES), axis=2).sum(1)
+    return prior[:, 0] + logsumexp(each + np.log(data.GRADES), axis=2).sum(1)
 
 
 def occupancy(x):
     intercept, slope, detection = x.T[:, :, None]
     prior = log_normal(intercept, 0, 1.5) + log_normal(slope, 0, 1.5) + log_beta_of_logit(detection, 2, 2)
-    logits = intercept + slope * mixed.COVER
-    seen = mixed.SEEN * log_expit(detection) + (3 - mixed.SEEN) * log_expit(-detection)
-    overlooked = np.where(mixed.SEEN == 0, log_expit(-logits), -np.inf)
+    logits = intercept + slope * data.COVER
+    seen = data.SEEN * log_expit(detection) + (3 - data.SEEN) * log_expit(-detection)
+    overlooked = np.where(data.SEEN == 0, log_expit(-logits), -np.inf)
     return prior[:, 0] + np.logaddexp(log_expit(logits) + seen, overlooked).sum(1)
 
 
@@ -241,7 +241,7 @@ class Truth:
 
     def grid(self) -> Grid:
         """The grid, in place."""
-        return settle(self.log_marginal, len(MIXED[self.log_marginal.__name__].mean), self.width, self.spacing)
+        return settle(self.log_marginal, len(KNOWN_MOMENTS[self.log_marginal.__name__].mean), self.width, self.spacing)
 
     def moments(self):
         """Mean and sd of every coordinate."""
@@ -290,7 +290,7 @@ def main():
     """Recompute everything, and say how it compares."""
     for name, truth in TRUTHS.items():
         mean, sd = truth.moments()
-        off = compare(mean, sd, MIXED[name].mean, MIXED[name].sd)
+        off = compare(mean, sd, KNOWN_MOMENTS[name].mean, KNOWN_MOMENTS[name].sd)
         print(f"{name}: error {truth.error():.1e} sd; stored moments differ by {off:.1e} sd")
         print("   ", tuple(round(float(m), 7) for m in mean), tuple(round(float(s), 7) for s in sd))
 

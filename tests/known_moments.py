@@ -1,7 +1,7 @@
 """Small programs with continuous x and discrete z whose posterior moments of x are known: the judges of samplers.
 
 `mean` and `sd` are those of every coordinate of x on the real line, in the order of the flat vector. They come from
-`mixed_truth.py`, which knows nothing of sumout and says how far they can be trusted.
+`moments_by_hand.py`, which knows nothing of sumout and says how far they can be trusted.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from sumout.model.program import Program
 
 
 @dataclass(frozen=True)
-class Mixed:
+class KnownMoments:
     """A program and its posterior.
 
     Attributes:
@@ -267,29 +267,29 @@ def occupancy():
     return sumout.density(occupancy, x=x, z={"lives": sumout.finite([False, True], 10)}, data=data)
 
 
-MIXED = {
+KNOWN_MOMENTS = {
     case.name: case
     for case in (
-        Mixed(picture, (0.672682, -0.727585), (0.365153, 0.253897), {"s": "gibbs"}),
-        Mixed(
+        KnownMoments(picture, (0.672682, -0.727585), (0.365153, 0.253897), {"s": "gibbs"}),
+        KnownMoments(
             selection,
             (0.698371, 0.007787, -0.496863, 0.495571, -0.131592),
             (0.667903, 0.943808, 0.550762, 0.781450, 0.305221),
             {"gamma": "gibbs"},
         ),
-        Mixed(two_chains, (0.646427, -0.784828), (0.639714, 0.455676), {"s": "gibbs"}),
-        Mixed(blocks, (0.921690, -0.701236), (0.707296, 0.654364), {"z": "gibbs"}),
-        Mixed(abundance, (2.270870, -0.040695), (0.271664, 0.476944)),
-        Mixed(
+        KnownMoments(two_chains, (0.646427, -0.784828), (0.639714, 0.455676), {"s": "gibbs"}),
+        KnownMoments(blocks, (0.921690, -0.701236), (0.707296, 0.654364), {"z": "gibbs"}),
+        KnownMoments(abundance, (2.270870, -0.040695), (0.271664, 0.476944)),
+        KnownMoments(
             missing,
             (1.056440, 0.829080, -1.494381, -0.226878),
             (0.403594, 0.635374, 0.624209, 0.258897),
             {"category": "gibbs"},
         ),
-        Mixed(switch_point, (1.295405, -0.379031), (0.186808, 0.468513), {"when": "gibbs"}),
-        Mixed(mixture, (-0.032532, 1.233866, -0.236401), (0.310997, 0.180703, 0.282770), {"upper": "gibbs"}),
-        Mixed(zero_inflated, (-0.626194, 0.651954), (0.677654, 0.269360), {"at_home": "gibbs"}),
-        Mixed(grades, (11.8413861, -0.0097319), (2.2168685, 0.0245820), {"grade": "gibbs"}),
-        Mixed(occupancy, (0.304825, 1.392160, 0.149538), (0.837628, 0.863376, 0.520879), {"lives": "gibbs"}),
+        KnownMoments(switch_point, (1.295405, -0.379031), (0.186808, 0.468513), {"when": "gibbs"}),
+        KnownMoments(mixture, (-0.032532, 1.233866, -0.236401), (0.310997, 0.180703, 0.282770), {"upper": "gibbs"}),
+        KnownMoments(zero_inflated, (-0.626194, 0.651954), (0.677654, 0.269360), {"at_home": "gibbs"}),
+        KnownMoments(grades, (11.8413861, -0.0097319), (2.2168685, 0.0245820), {"grade": "gibbs"}),
+        KnownMoments(occupancy, (0.304825, 1.392160, 0.149538), (0.837628, 0.863376, 0.520879), {"lives": "gibbs"}),
     )
 }

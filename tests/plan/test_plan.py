@@ -6,7 +6,7 @@ import sumout
 from sumout.errors import OptionError
 from sumout.plan.plan import make_plan
 
-from programs import ENUMERABLE, abundance
+from models import ENUMERABLE, abundance
 
 
 def methods(program, wishes=None):

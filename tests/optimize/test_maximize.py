@@ -15,7 +15,7 @@ import sumout
 from sumout.errors import ConvergenceWarning, ModelError, OptionError, StartError
 
 from enumeration import joint_states, log_joint, log_marginal
-from programs import ENUMERABLE, REAL, abundance
+from models import ENUMERABLE, REAL, abundance
 
 DRAW = {"z": "draw"}
 

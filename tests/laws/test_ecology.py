@@ -18,7 +18,7 @@ from sumout.randomness import new_key
 from sumout.results.likelihood import build_likelihood
 from sumout.results.marginals import probabilities
 
-from ecology import COUNTS, DRAWN, ECOLOGY, IS_LATER
+from ecology_models import COUNTS, DRAWN, ECOLOGY, IS_LATER
 
 # Which tests `make test` runs, by what is singular in each.
 DOUBLE = {

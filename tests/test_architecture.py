@@ -11,6 +11,9 @@ import pytest
 import sumout
 
 SOURCE = Path(sumout.__file__).parent
+TESTS = Path(__file__).parent
+ACROSS = {"laws", "truth", "hostile"}  # folders of tests that are about no one module
+OF_NO_MODULE = {TESTS / "test_architecture.py", TESTS / "test_benchmarks.py"}
 # Each room may import from the rooms before it.
 WALK = (
     "errors",
@@ -137,3 +140,15 @@ def test_import_is_light_and_changes_no_setting():
         "assert not set(slow.split()) & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_tests_stand_where_their_module_stands():
+    """The tests of `X/y.py` are `X/test_y.py`, or `X/test_y_more.py` about a part; `X/test_X.py` are of all of X."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        *folder, name = path.relative_to(TESTS).with_suffix("").parts
+        if (folder and folder[0] in ACROSS) or path in OF_NO_MODULE:
+            continue
+        source = SOURCE.joinpath(*folder) if folder != ["studies"] else SOURCE.with_name("sumout_studies")
+        modules = {source.name, *(module.stem for module in source.glob("*.py"))} - {"__init__"}
+        about = name.removeprefix("test_")
+        assert any(about == module or about.startswith(f"{module}_") for module in modules), path

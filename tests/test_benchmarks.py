@@ -10,7 +10,7 @@ import pytest
 
 import sumout
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the benchmarks are not installed
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks are not installed
 
 from benchmarks.model import NAMES, find_model
 from benchmarks.references import STORE, Reference, load_reference

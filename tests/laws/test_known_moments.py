@@ -1,22 +1,22 @@
-"""The stored moments of `mixed.py` belong to its programs; `python tests/mixed_truth.py` looks at all of them."""
+"""The stored moments of `known_moments.py` are right; `python tests/moments_by_hand.py` looks at all of them."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from enumeration import joint_states, log_marginal
-from mixed import MIXED
-from mixed_truth import TOLERANCE, TRUTHS, compare
+from known_moments import KNOWN_MOMENTS
+from moments_by_hand import TOLERANCE, TRUTHS, compare
 
 # Grids in three dimensions and more take their time.
-QUICK = [name for name, case in MIXED.items() if len(case.mean) <= 2 or TRUTHS[name].closed_form is not None]
+QUICK = [name for name, case in KNOWN_MOMENTS.items() if len(case.mean) <= 2 or TRUTHS[name].closed_form is not None]
 NUM_COUNTS = 36  # nothing is left beyond at the rates looked at here
 
 
-@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("name", KNOWN_MOMENTS)
 def test_z_is_summed_out_rightly_by_hand(name):
     """The program, with all its joint states listed, and the formula differ by a constant."""
-    case, program = MIXED[name], MIXED[name].make()
+    case, program = KNOWN_MOMENTS[name], KNOWN_MOMENTS[name].make()
     points = np.asarray(case.mean) + np.random.default_rng(1).normal(size=(3, program.num_x)) * 0.7 * np.asarray(
         case.sd
     )
@@ -28,4 +28,4 @@ def test_z_is_summed_out_rightly_by_hand(name):
 @pytest.mark.parametrize("name", QUICK)
 def test_stored_moments(name):
     mean, sd = TRUTHS[name].moments()
-    assert compare(mean, sd, MIXED[name].mean, MIXED[name].sd) < TOLERANCE
+    assert compare(mean, sd, KNOWN_MOMENTS[name].mean, KNOWN_MOMENTS[name].sd) < TOLERANCE

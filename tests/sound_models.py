@@ -13,8 +13,8 @@ from numpyro.distributions.transforms import OrderedTransform
 import sumout
 from sumout_studies.models import STUDIES
 
-from mixed import MIXED
-from programs import ENUMERABLE
+from known_moments import KNOWN_MOMENTS
+from models import ENUMERABLE
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _model(prior: Any, law: Any, likelihood: Callable[[Any], Any]) -> Callable[[
 GENERATED = _generate()
 WRITTEN = [
     *(Good(name, make, {}) for name, make in ENUMERABLE.items() if name != "odd_values"),  # which has an idle site
-    *(Good(f"drawn_{name}", case.make, dict(case.plan)) for name, case in MIXED.items()),
+    *(Good(f"drawn_{name}", case.make, dict(case.plan)) for name, case in KNOWN_MOMENTS.items()),
     *(Good(f"study_{study.name}", study.program, {}) for study in STUDIES.values()),
 ]
 GOOD = [*GENERATED, *WRITTEN]

@@ -15,7 +15,7 @@ import sumout
 from sumout.checks.guard import ReadingGuard
 from sumout.errors import ReadingError
 
-from programs import ENUMERABLE, REAL
+from models import ENUMERABLE, REAL
 
 LOGITS = {"logits": (constraints.real, (3, 3))}
 
