@@ -15,7 +15,7 @@ from numpyro.distributions import constraints
 
 import sumout
 
-from bases import DENSITIES, MODELS, Density, Model
+import models
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,59 @@ class Fault:
         return f"{self.kind}-{self.base}"
 
 
+@dataclass(frozen=True)
+class Model:
+    """A NumPyro model of one argument y, to be spoilt, and its data."""
+
+    model: Callable[[Any], None]
+    y: np.ndarray
+
+    @property
+    def name(self) -> str:
+        return self.model.__name__
+
+
+@dataclass(frozen=True)
+class Density:
+    """A plain density, to be spoilt, its variables and its data."""
+
+    log_density: Callable[..., Any]
+    x: dict
+    z: dict
+    y: Any
+
+    @property
+    def name(self) -> str:
+        return self.log_density.__name__
+
+
+def spike_and_slab(y):
+    models.spike_and_slab(jnp.cos(jnp.arange(18.0)).reshape(6, 3), y)
+
+
 REAL = constraints.real
+MODELS = (
+    Model(models.mixture, np.array([-1.0, 0.9, 1.1, -0.8])),
+    Model(models.survey, np.array([1, 0, 1, 1, 0])),
+    Model(models.scan_hmm, np.cos(np.arange(5)) + 1),
+    Model(models.switch_point, np.array([5, 7, 5, 2, 1, 0])),
+    Model(spike_and_slab, np.sin(np.arange(6))),
+    Model(models.groups, np.array([0.1, 2.0, -1.4, 3.0])),
+    Model(models.abundance, np.array([3, 5, 2])),
+    Model(models.failures, np.array([0.2, 1.4, 0.7])),
+)
+DENSITIES = (
+    Density(
+        models.coins, {"theta": (constraints.unit_interval, ())}, {"coin": sumout.finite([False, True], 4)},
+        np.array([1, 0, 1, 1]),
+    ),
+    Density(models.lattice, {"coupling": (REAL, ())}, {"s": sumout.finite(2, (2, 3))}, np.ones((2, 3)) / 2),
+    Density(models.path, {"logits": (REAL, (2, 2))}, {"state": sumout.finite(2, 5)}, np.sin(np.arange(5.0))),
+    Density(
+        models.levels, {"mu": (REAL, ()), "sigma": (constraints.positive, ())},
+        {"level": sumout.finite([-1.5, 0.0, 2.5], 4)}, np.array([-1.0, 0.4, 2.2, 3.1]),
+    ),
+)  # fmt: skip
 IMPROPER = dist.ImproperUniform(REAL, (), ())
 IMPROPER_POSITIVE = dist.ImproperUniform(constraints.positive, (), ())
 

@@ -17,6 +17,8 @@ from numpyro.distributions import constraints
 import sumout
 from sumout.model.program import Program
 
+import models
+
 
 @dataclass(frozen=True)
 class KnownMoments:
@@ -184,15 +186,7 @@ ACCIDENTS = np.array([5, 7, 5, 5, 1, 4, 5, 2, 1, 2, 3, 1, 0, 0, 0, 0, 0, 1, 1, 1
 
 def switch_point():
     """Accidents in a mine: when did they become rarer?"""
-
-    def switch_point(y):
-        early = numpyro.sample("early", dist.Gamma(2, 1))
-        late = numpyro.sample("late", dist.Gamma(2, 1))
-        when = numpyro.sample("when", dist.DiscreteUniform(1, 19))
-        rate = jnp.where(jnp.arange(20) < when, early, late)
-        numpyro.sample("y", dist.Poisson(rate), obs=y)
-
-    return sumout.program(switch_point, ACCIDENTS)
+    return sumout.program(models.switch_point, ACCIDENTS)
 
 
 POINTS = np.array([-1.12, -0.74, -0.41, -0.03, 0.21, 0.48, 0.93, 3.05, 3.62, 4.17])

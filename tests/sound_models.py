@@ -14,7 +14,7 @@ import sumout
 from sumout_studies.models import STUDIES
 
 from known_moments import KNOWN_MOMENTS
-from models import ENUMERABLE
+from programs import ENUMERABLE
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import sumout
 from sumout import randomness
 from sumout.randomness import FOLDED, normal, split, uniform
 
-from models import ENUMERABLE
+from programs import ENUMERABLE
 
 
 def seen_words(key, counter, purpose):

@@ -12,20 +12,13 @@ import sumout
 from sumout.plan.plan import plan_for
 from sumout_studies.models import STUDIES
 
-from models import ENUMERABLE
+from models import lda
+from programs import ENUMERABLE
 
 
 def topics():
     """Look-ups along rows that differ between sites."""
-
-    def lda(words, documents):
-        theta = numpyro.sample("theta", dist.Dirichlet(jnp.ones(3)).expand([4]).to_event(1))
-        phi = numpyro.sample("phi", dist.Dirichlet(jnp.ones(5)).expand([3]).to_event(1))
-        with numpyro.plate("tokens", len(words)):
-            z = numpyro.sample("z", dist.Categorical(theta[documents]))
-            numpyro.sample("w", dist.Categorical(phi[z]), obs=words)
-
-    return sumout.program(lda, np.arange(9) % 5, np.arange(9) % 4)
+    return sumout.program(lda(3, 4, 5), np.arange(9) % 5, np.arange(9) % 4)
 
 
 def multivariate():

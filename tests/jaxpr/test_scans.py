@@ -20,7 +20,7 @@ import sumout
 from sumout.checks.guard import ReadingGuard
 from sumout.jaxpr import scans as loops
 
-from models import ENUMERABLE
+from programs import ENUMERABLE
 
 LENGTH, VALUES = 6, 3
 EVERY_Z = np.array(list(itertools.product(range(VALUES), repeat=LENGTH)))

@@ -13,7 +13,7 @@ from sumout.jaxpr.numpy_evaluation import compute
 from sumout.jaxpr.simplify import simplify
 from sumout.randomness import uniform
 
-from models import ENUMERABLE
+from programs import ENUMERABLE
 
 
 def traced(fn, *args, **options):

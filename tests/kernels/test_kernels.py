@@ -3,52 +3,27 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
-from numpyro.distributions import constraints
 
 import sumout
 from sumout.kernels.registry import KERNELS
 from sumout.plan.plan import make_plan
+from sumout_studies.two_normals import make_program as two_normals
 
-from models import ENUMERABLE
+from programs import ENUMERABLE, abundance, without_x
 
 # The others are in other tests.
 QUICK = ("hmc", "sgnht", "psgld")  # the others are elsewhere, too
 NAMES = [kernel.name for kernel in KERNELS if kernel.name not in ("nuts", "split_sghmc")]
 
 
-def two_normals(x, z, data):
-    """The paper's Figure 2."""
-    return dist.Normal(jnp.where(z["right"], 1.0, -1.0), 0.5).log_prob(x["x"])
-
-
-def bimodal():
-    return sumout.density(two_normals, x={"x": (constraints.real, ())}, z={"right": sumout.finite(2)})
-
-
-def only_discrete():
-    def coins(x, z, data):
-        return 0.3 * z["coin"].sum()
-
-    return sumout.density(coins, x={}, z={"coin": sumout.finite(2, 3)})
-
-
-def counts():
-    def animals(y):
-        p = numpyro.sample("p", dist.Beta(2, 2))
-        n = numpyro.sample("n", dist.Poisson(6.0))
-        numpyro.sample("y", dist.Binomial(n, p), obs=y)
-
-    return sumout.program(animals, np.array(3))
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.calibration) for name in NAMES]
 )
 def test_every_kernel_by_name(name):
-    result = sumout.sample(bimodal(), name, plan={"right": "draw"}, draws=12, tune=30, chains=2, log_likelihood=False)
+    result = sumout.sample(
+        two_normals(), name, plan={"right": "draw"}, draws=12, tune=30, chains=2, log_likelihood=False
+    )
     assert np.isfinite(result.posterior["x"]).all()
     assert result["unconstrained_gradient"]["x"].shape == (2, 12)
     tuned = result["tuned"]
@@ -61,9 +36,9 @@ def test_every_kernel_by_name(name):
 @pytest.mark.parametrize(
     ("make", "kernel"),
     [
-        (only_discrete, "ghmc"),
-        pytest.param(only_discrete, "split_sghmc", marks=pytest.mark.calibration),
-        (counts, "ghmc"),
+        (without_x, "ghmc"),
+        pytest.param(without_x, "split_sghmc", marks=pytest.mark.calibration),
+        (abundance, "ghmc"),
         (ENUMERABLE["spike_and_slab"], "ghmc"),  # more colours than are unrolled
     ],
 )
@@ -80,7 +55,7 @@ def test_kinds_of_programs(make, kernel):
 )
 def test_the_users_values_are_respected(kernel):
     result = sumout.sample(
-        bimodal(), kernel, plan={"right": "draw"}, draws=5, tune=20, chains=2, steps=3, log_likelihood=False
+        two_normals(), kernel, plan={"right": "draw"}, draws=5, tune=20, chains=2, steps=3, log_likelihood=False
     )
     np.testing.assert_allclose(result.sample_stats["step_size"], kernel.step_size, rtol=1e-6)
     np.testing.assert_array_equal(result["tuned"]["scale"], 1.0)

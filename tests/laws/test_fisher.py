@@ -9,7 +9,7 @@ import sumout
 from sumout.plan.target import Target, estimate_gradient
 
 from enumeration import joint_states, log_joint, log_marginal, random_x
-from models import ENUMERABLE
+from programs import ENUMERABLE
 
 
 @pytest.mark.parametrize("name", ENUMERABLE)

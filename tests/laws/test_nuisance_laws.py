@@ -11,7 +11,7 @@ from sumout.plan.plan import make_plan
 from sumout.tables.logsumexp import draw
 
 from enumeration import joint_states, log_joint, random_x, state_numbers
-from models import ENUMERABLE, REAL
+from programs import ENUMERABLE, REAL
 from transitions import transition_matrices, transition_matrix
 
 MOST_STATES = 256

@@ -14,8 +14,9 @@ from scipy.optimize import minimize_scalar
 import sumout
 from sumout.errors import ConvergenceWarning, ModelError, OptionError, StartError
 
+import models
 from enumeration import joint_states, log_joint, log_marginal
-from models import ENUMERABLE, REAL, abundance
+from programs import ENUMERABLE, REAL, abundance_in_fog
 
 DRAW = {"z": "draw"}
 
@@ -152,7 +153,7 @@ def test_z_given_the_mode_is_exact(name):
 @pytest.mark.calibration
 def test_a_count_is_drawn_and_flags_are_summed():
     """Within 0.1 of the mode on the logit scale, where the sd is 0.5; n by its mean, which varies by 0.1."""
-    program = abundance()
+    program = abundance_in_fog()
     found = sumout.maximize(program, jacobian=True, starts=2)
     states = joint_states(program, num_counts=40)
     points = jnp.linspace(-3, 3, 601)
@@ -238,22 +239,15 @@ def test_a_mode_at_the_edge_is_told():
 @pytest.mark.calibration
 def test_single_precision_is_enough():
     rng = np.random.default_rng(1)
-    y = rng.normal(np.where(rng.random(200) < 0.3, -2.0, 2.0), 1.0).astype(np.float32)
-
-    def mixture(y):
-        mu = numpyro.sample("mu", dist.Normal(0, 5).expand([2]))
-        sigma = numpyro.sample("sigma", dist.HalfNormal(3))
-        with numpyro.plate("points", len(y)):
-            z = numpyro.sample("z", dist.Bernoulli(0.7))
-            numpyro.sample("y", dist.Normal(mu[z], sigma), obs=y)
+    y = rng.normal(np.where(rng.random(200) < 0.6, -2.0, 2.0), 1.0).astype(np.float32)
 
     def log_density(x):  # of mu and sigma, z summed out by hand
-        each = dist.Normal(x[:2], x[2]).log_prob(np.asarray(y, float)[:, None]) + jnp.log(jnp.array([0.3, 0.7]))
-        prior = dist.Normal(0, 5).log_prob(x[:2]).sum() + dist.HalfNormal(3).log_prob(x[2])
+        each = dist.Normal(x[:2], x[2]).log_prob(np.asarray(y, float)[:, None]) + jnp.log(jnp.array([0.6, 0.4]))
+        prior = dist.Normal(0, 3).log_prob(x[:2]).sum() + dist.HalfNormal(2).log_prob(x[2])
         return prior + jax.nn.logsumexp(each, axis=1).sum()
 
     with jax.enable_x64(False):
-        found = sumout.maximize(sumout.program(mixture, y), starts=2)
+        found = sumout.maximize(sumout.program(models.mixture, y), starts=2)
     assert found.converged
     assert found.x["mu"].dtype == np.float32
     x = jnp.array([*found.x["mu"], found.x["sigma"]], float)

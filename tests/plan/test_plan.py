@@ -6,7 +6,7 @@ import sumout
 from sumout.errors import OptionError
 from sumout.plan.plan import make_plan
 
-from models import ENUMERABLE, abundance
+from programs import ENUMERABLE, abundance_in_fog
 
 
 def methods(program, wishes=None):
@@ -38,8 +38,8 @@ def test_a_wish_cuts_a_component_apart():
 
 
 def test_counts_are_drawn_and_what_hangs_on_them_is_summed_out():
-    assert methods(abundance()) == {"n": ["metropolis"], "fog": ["sum"]}
-    text = sumout.explain(abundance())
+    assert methods(abundance_in_fog()) == {"n": ["metropolis"], "fog": ["sum"]}
+    text = sumout.explain(abundance_in_fog())
     assert "no bound is known on what a sum would leave out" in text
     assert "summed out exactly" in text
 
@@ -49,10 +49,10 @@ def test_counts_are_drawn_and_what_hangs_on_them_is_summed_out():
     [
         (lambda: ENUMERABLE["grid"](24, 24), {"s": "sum"}, "s cannot be done by 'sum': 576 sites"),
         (lambda: ENUMERABLE["grid"](24, 24), {"s": "joint"}, "cannot be done by 'joint'"),
-        (abundance, {"n": "sum"}, "'n' cannot be done by 'sum', as it has infinitely many values"),
-        (abundance, {"fog": "prior"}, "'fog' cannot be done by 'prior'"),
-        (abundance, {"fog": "marginalise"}, "the methods are sum, joint, gibbs, metropolis, prior, draw"),
-        (abundance, {"mist": "sum"}, "no discrete site 'mist'; the sites are n, fog"),
+        (abundance_in_fog, {"n": "sum"}, "'n' cannot be done by 'sum', as it has infinitely many values"),
+        (abundance_in_fog, {"fog": "prior"}, "'fog' cannot be done by 'prior'"),
+        (abundance_in_fog, {"fog": "marginalise"}, "the methods are sum, joint, gibbs, metropolis, prior, draw"),
+        (abundance_in_fog, {"mist": "sum"}, "no discrete site 'mist'; the sites are n, fog"),
     ],
 )
 def test_wishes_that_cannot_be_fulfilled(make, wishes, words):

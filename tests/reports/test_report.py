@@ -20,7 +20,7 @@ from sumout.reports.html import Html, join, tag
 from sumout.reports.report import badness, is_off
 from sumout.reports.svg import house_style
 
-from models import loop_hmm, named_scalars, tree
+from programs import loop_hmm, named_scalars, tree
 
 HOSTILE = "<img src=x onerror=\"alert('1')\">&$x_{$"
 VOID = {"meta"}

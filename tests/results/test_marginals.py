@@ -12,7 +12,7 @@ from sumout.results.likelihood import build_likelihood
 from sumout.results.marginals import frequencies
 
 from enumeration import joint_states, log_joint, random_x, state_numbers
-from models import ENUMERABLE
+from programs import ENUMERABLE
 
 
 @pytest.mark.parametrize("name", ["mixture", "scan_hmm", "ragged_binomials", "capture_recapture"])

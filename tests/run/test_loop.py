@@ -16,7 +16,7 @@ from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop
 from sumout.run.sample import set_up
 from sumout.store.in_memory import Memory
 
-from models import ENUMERABLE
+from programs import ENUMERABLE
 
 
 def recover(key, x, z, data):

@@ -9,7 +9,7 @@ import xarray as xr
 
 import sumout
 
-from models import ENUMERABLE
+from programs import ENUMERABLE, without_x
 
 KERNELS = [sumout.HMC(), sumout.GHMC()]
 
@@ -63,10 +63,7 @@ def test_float32_is_enough():
 
 
 def test_a_program_without_continuous_sites_is_sampled():
-    program = sumout.density(
-        lambda x, z, d: 2.0 * (z["s"][1:] == z["s"][:-1]).sum(), x={}, z={"s": sumout.finite(2, 4)}
-    )
-    result = sumout.sample(program, draws=200, tune=10, chains=2)
+    result = sumout.sample(without_x(), draws=200, tune=10, chains=2)
     equal = (result.posterior["s"][..., 1:].values == result.posterior["s"][..., :-1].values).mean()
     assert abs(equal - np.exp(2) / (1 + np.exp(2))) < 0.05
 

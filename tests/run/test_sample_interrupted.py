@@ -17,7 +17,7 @@ from sumout.store import in_memory as memory
 from sumout.store import write as stored
 from sumout.threads import in_threads, stoppable
 
-from models import ENUMERABLE
+from programs import ENUMERABLE
 
 PROGRAM = ENUMERABLE["survey"]()
 OPTIONS = {"draws": 400, "tune": 20, "chains": 2, "chunk": 10}

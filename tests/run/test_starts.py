@@ -12,7 +12,7 @@ from sumout.plan.target import Target, make_target
 from sumout.randomness import new_key
 from sumout.run.starts import Climbs, Starts, climbs_to_follow
 
-from models import ENUMERABLE, REAL
+from programs import ENUMERABLE, REAL
 
 
 def with_x(num_x, num_z=1):

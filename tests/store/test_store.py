@@ -17,7 +17,7 @@ from sumout.store import format as parts
 from sumout.store import write as store
 from sumout.store.format import differences
 
-from models import ENUMERABLE
+from programs import ENUMERABLE
 
 PROGRAM = ENUMERABLE["survey"]()
 OPTIONS = {"kernel": "ghmc", "plan": {"coin": "draw"}, "chains": 2, "tune": 30, "draws": 40, "chunk": 7}

@@ -15,7 +15,8 @@ import sumout
 from sumout.checks.guard import ReadingGuard
 from sumout.errors import ReadingError
 
-from models import ENUMERABLE, REAL
+from models import lda
+from programs import ENUMERABLE, REAL, array_hmm
 
 LOGITS = {"logits": (constraints.real, (3, 3))}
 
@@ -29,20 +30,13 @@ def is_path(structure, length):
     return structure.num_colours == 2 and np.array_equal(sorted(structure.edges.tolist()), expected)
 
 
-def gmm(y):
-    mu = numpyro.sample("mu", dist.Normal(0, 1).expand([5]))
-    with numpyro.plate("points", len(y)):
-        z = numpyro.sample("z", dist.Categorical(jnp.ones(5) / 5))
-        numpyro.sample("y", dist.Normal(mu[z], 1), obs=y)
-
-
 def test_gmm_of_10000_sites_has_no_edges():
-    structure = sumout.read(sumout.program(gmm, np.zeros(10_000)))
+    structure = sumout.read(ENUMERABLE["mixture"](10_000))
     assert counts(structure) == (10_000, 0, 1, 10_000)
 
 
 def test_100000_independent_sites_are_read_quickly_in_linear_memory():
-    program = sumout.program(gmm, np.zeros(100_000))
+    program = ENUMERABLE["mixture"](100_000)
     start = time.perf_counter()
     structure = sumout.read(program)
     assert counts(structure) == (100_000, 0, 1, 100_000)
@@ -51,13 +45,7 @@ def test_100000_independent_sites_are_read_quickly_in_linear_memory():
 
 
 def test_array_hmm_is_a_path():
-    def hmm(x, z, y):
-        log_transition = jax.nn.log_softmax(x["logits"])
-        s = z["s"]
-        return log_transition[s[:-1], s[1:]].sum() + dist.Normal(s, 0.5).log_prob(y).sum()
-
-    program = sumout.density(hmm, x=LOGITS, z={"s": sumout.finite(3, 1000)}, data=np.zeros(1000))
-    assert is_path(sumout.read(program), 1000)
+    assert is_path(sumout.read(array_hmm(1000)), 1000)
 
 
 def test_loop_hmm_is_a_path():
@@ -112,15 +100,8 @@ def test_grid_with_a_factor_outside_the_sum():
 
 
 def test_lda_has_no_edges():
-    def lda(words, documents):
-        theta = numpyro.sample("theta", dist.Dirichlet(jnp.ones(5)).expand([100]).to_event(1))
-        phi = numpyro.sample("phi", dist.Dirichlet(jnp.ones(30)).expand([5]).to_event(1))
-        with numpyro.plate("tokens", len(words)):
-            z = numpyro.sample("z", dist.Categorical(theta[documents]))
-            numpyro.sample("w", dist.Categorical(phi[z]), obs=words)
-
     rng = np.random.default_rng(0)
-    structure = sumout.read(sumout.program(lda, rng.integers(30, size=6000), rng.integers(100, size=6000)))
+    structure = sumout.read(sumout.program(lda(5, 100, 30), rng.integers(30, size=6000), rng.integers(100, size=6000)))
     assert counts(structure) == (6000, 0, 1, 6000)
 
 

@@ -6,7 +6,7 @@ import pytest
 import sumout
 
 from enumeration import joint_states, quadrature
-from models import ENUMERABLE
+from programs import ENUMERABLE
 
 
 @pytest.mark.calibration
