@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sumout.kernels.adjusted import Info
+from sumout.kernels.metropolis_adjusted import Info
 from sumout.results.record import Progress, Record
 from sumout.run import progress
 

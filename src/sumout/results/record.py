@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "gradient", "info", "number"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Record:
     """What is kept of a draw; with axes (chain, draw) once collected.

@@ -10,7 +10,6 @@ them have come to about the same height by then.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
@@ -39,7 +38,7 @@ USUAL_CHAINS = 4
 MEAN_MEMORY, SQUARE_MEMORY, LEAST_SPEED = 0.9, 0.999, 1e-8  # β₁, β₂ and ε of Adam
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["points", "z", "tops"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Tries:
     """What some climbs came to, with axes (key, try).
