@@ -16,8 +16,8 @@ from sumout.kernels.leapfrog import Point
 from sumout.moves.sweep import STAY
 from sumout.plan.target import Target
 from sumout.randomness import new_key
-from sumout.run.loop import Loop
-from sumout.store.in_memory import Memory
+from sumout.run.loop import Loop, Schedule
+from sumout.store.backend import DrawBuffer
 
 SCALES = np.logspace(-2, 2, 6)
 
@@ -26,10 +26,10 @@ def run(kernel, log_density, num_x, chains=4, **options):
     """Draws from a density of x alone."""
     target = Target(lambda x, z, data: log_density(x), STAY)
     x = jax.random.uniform(jax.random.key(3), (chains, num_x), minval=-2, maxval=2)
-    loop, keep, key = Loop(kernel.bind(target), 100), Memory(options["tune"]), new_key(0)
-    place = loop.start(key, jax.vmap(lambda x: Point.at(target, x, {}, {}))(x), {}, 1)
-    loop.run(key, place, {}, steps=1, keep=keep, **options)
-    return keep.record(), place.states
+    loop, buffer, key = Loop(kernel.bind(target), 100), DrawBuffer(options["tune"]), new_key(0)
+    checkpoint = loop.start(key, jax.vmap(lambda x: Point.at(target, x, {}, {}))(x), {}, 1)
+    loop.run(key, checkpoint, {}, Schedule(steps=1, **options), buffer.record)
+    return buffer.collected(), checkpoint.states
 
 
 def gaussian(x):
@@ -191,7 +191,7 @@ def test_a_density_that_no_step_can_follow_still_diverges():
         return jnp.where(jnp.abs(x[0]) < 1e-3, -0.5 * x[0] ** 2, -jnp.inf)
 
     target = Target(lambda x, z, data: narrow(x), STAY)
-    loop, keep, key = Loop(sumout.HMC(step_size=0.5, num_leapfrog=3).bind(target), 100), Memory(0), new_key(0)
-    place = loop.start(key, jax.vmap(lambda x: Point.at(target, x, {}, {}))(jnp.zeros((2, 1))), {}, 1)
-    loop.run(key, place, {}, steps=1, keep=keep, draws=20, tune=0)
-    assert keep.record().info.diverging.all()
+    loop, buffer, key = Loop(sumout.HMC(step_size=0.5, num_leapfrog=3).bind(target), 100), DrawBuffer(0), new_key(0)
+    checkpoint = loop.start(key, jax.vmap(lambda x: Point.at(target, x, {}, {}))(jnp.zeros((2, 1))), {}, 1)
+    loop.run(key, checkpoint, {}, Schedule(draws=20, tune=0, steps=1), buffer.record)
+    assert buffer.collected().info.diverging.all()

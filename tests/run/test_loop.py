@@ -11,10 +11,9 @@ from sumout.kernels.leapfrog import Point
 from sumout.moves.sweep import STAY
 from sumout.plan.target import Target
 from sumout.randomness import new_key
-from sumout.results.record import part
-from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop
+from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule
 from sumout.run.sample import set_up
-from sumout.store.in_memory import Memory
+from sumout.store.backend import DrawBuffer, split_chains
 
 from programs import ENUMERABLE
 
@@ -27,10 +26,10 @@ def recover(key, x, z, data):
 def run(kernel, recover, chunk):
     target = Target(lambda x, z, data: -0.5 * x @ x, recover=recover)
     x, z = jnp.ones((4, 2)), {"z": jnp.full(4, -1.0)}
-    loop, keep, key = Loop(kernel.bind(target), 8), Memory(4), new_key(0)
-    place = loop.start(key, jax.vmap(lambda x: Point.at(target, x, {}, {}))(x), z, 3)
-    loop.run(key, place, {}, draws=9, tune=4, steps=3, chunk=chunk, keep=keep)
-    return keep.record(), place.states
+    loop, buffer, key = Loop(kernel.bind(target), 8), DrawBuffer(4), new_key(0)
+    checkpoint = loop.start(key, jax.vmap(lambda x: Point.at(target, x, {}, {}))(x), z, 3)
+    loop.run(key, checkpoint, {}, Schedule(9, 4, 3, chunk), buffer.record)
+    return buffer.collected(), checkpoint.states
 
 
 @pytest.mark.parametrize("kernel", [sumout.GHMC(), sumout.SplitSGHMC()], ids=repr)
@@ -54,7 +53,7 @@ def test_recovered_z_does_not_depend_on_the_chunks_and_stays_out_of_the_chain(ke
     ],
 )  # fmt: skip
 def test_groups_are_of_one_size(least, chains, sizes):
-    groups = part({"a": np.arange(chains), "b": np.arange(2 * chains).reshape(chains, 2)}, least)
+    groups = split_chains({"a": np.arange(chains), "b": np.arange(2 * chains).reshape(chains, 2)}, least)
     assert [len(group["a"]) for group in groups] == sizes
     np.testing.assert_array_equal(np.concatenate([group["b"] for group in groups])[:, 0], 2 * np.arange(chains))
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sumout.kernels.adjusted import Info
-from sumout.results.record import Progress, Record
+from sumout.kernels.metropolis_adjusted import Info
+from sumout.results.data_tree import Draws
 from sumout.run import progress
 
 
@@ -13,7 +13,8 @@ def chunk(done, count, *, chains=3, tune=10, diverging=0, seed=0):
     acceptance = np.broadcast_to(np.linspace(0.5, 0.9, chains)[:, None], (chains, count))
     diverged = np.zeros((chains, count), bool)
     diverged[1, :diverging] = True
-    return Progress(done, 1010, tune, Record(x, {}, x, Info(x[..., 0], acceptance, acceptance, diverged), x[..., 0]))
+    info = Info(x[..., 0], acceptance, acceptance, diverged)
+    return progress.Progress(done, 1010, tune, Draws(x, {}, x, info, x[..., 0]))
 
 
 @pytest.fixture(autouse=True)

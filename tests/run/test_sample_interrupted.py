@@ -13,8 +13,8 @@ from sumout.results import data_tree as result
 from sumout.run import loop
 from sumout.run import sample as sampling
 from sumout.run import starts as start
-from sumout.store import in_memory as memory
-from sumout.store import write as stored
+from sumout.store import backend as memory
+from sumout.store import folder as stored
 from sumout.threads import in_threads, stoppable
 
 from programs import ENUMERABLE
@@ -69,7 +69,7 @@ def test_a_chunk_that_takes_too_long_is_left_behind(monkeypatch, tmp_path, is_st
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "in_threads", slowly)
-        patch.setattr(loop, "FOR_CHUNKS", 0.05)
+        patch.setattr(loop, "SECONDS_FOR_CHUNK", 0.05)
         part = sumout.sample(PROGRAM, "ghmc", plan={"coin": "draw"}, **OPTIONS, **store)
     assert check_prefix(part, whole) > 0
     if is_stored:
@@ -96,10 +96,10 @@ def test_naming_that_takes_too_long_is_left_behind(monkeypatch, tmp_path, is_sto
 
     with monkeypatch.context() as patch:
         patch.setattr(result, "in_threads", slowly)
-        patch.setattr(memory, "FOR_NAMES", 0.3)
-        patch.setattr(stored, "FOR_NAMES", 0.3)
+        patch.setattr(memory, "SECONDS_FOR_POSTPROCESSING", 0.3)
+        patch.setattr(stored, "SECONDS_FOR_POSTPROCESSING", 0.3)
         if is_stored:
-            with pytest.raises(KeyboardInterrupt, match="go on"):
+            with pytest.raises(KeyboardInterrupt, match="resume"):
                 sumout.sample(PROGRAM, "ghmc", plan={"coin": "draw"}, **OPTIONS, **store)
         else:
             part = sumout.sample(PROGRAM, "ghmc", plan={"coin": "draw"}, **OPTIONS)

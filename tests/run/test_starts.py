@@ -10,7 +10,7 @@ from sumout.moves.sweep import STAY
 from sumout.plan.plan import make_plan
 from sumout.plan.target import Target, make_target
 from sumout.randomness import new_key
-from sumout.run.starts import Climbs, Starts, climbs_to_follow
+from sumout.run.starts import Ascents, Starts, choose_ascents
 
 from programs import ENUMERABLE, REAL
 
@@ -41,7 +41,7 @@ def test_a_minor_mode_near_by_does_not_trap_a_chain():
 
 
 def test_a_chain_that_finds_a_minor_mode_only_follows_the_others():
-    def far_hill(x):  # few of all tries begin on its slope
+    def far_hill(x):  # few of all restarts begin on its slope
         return jnp.logaddexp(-0.5 * (x[0] + 1) ** 2, 8.0 - 0.5 * (x[0] - 6) ** 2 / 0.85**2)
 
     x, _ = starts_of(far_hill, 1)
@@ -49,15 +49,15 @@ def test_a_chain_that_finds_a_minor_mode_only_follows_the_others():
     assert len(np.unique(x)) > 1
 
 
-def test_chains_share_the_only_climb_that_is_high():
-    tops = np.array([[-50.0, -60.0], [-70.0, -2.0], [-np.inf, -np.inf]])
-    chain, number = climbs_to_follow(tops, spread=10.0)
+def test_chains_share_the_only_ascent_that_is_high():
+    optima = np.array([[-50.0, -60.0], [-70.0, -2.0], [-np.inf, -np.inf]])
+    chain, number = choose_ascents(optima, spread=10.0)
     assert chain.tolist() == [1, 1, 1]
     assert number.tolist() == [1, 1, 1]
 
 
 def test_modes_of_about_the_same_height_keep_their_chains():
-    chain, number = climbs_to_follow(np.array([[-3.0, -9.0], [-40.0, -8.0], [-5.0, -4.0]]), spread=6.0)
+    chain, number = choose_ascents(np.array([[-3.0, -9.0], [-40.0, -8.0], [-5.0, -4.0]]), spread=6.0)
     assert chain.tolist() == [0, 1, 2]
     assert number.tolist() == [0, 1, 1]
 
@@ -65,13 +65,13 @@ def test_modes_of_about_the_same_height_keep_their_chains():
 def test_starts_are_spread_like_draws_or_wider():
     scales = jnp.array([0.1, 0.3, 1.0, 3.0])
     x, log_density = starts_of(lambda x: -0.5 * ((x / scales) ** 2).sum(), 4, num_chains=64)
-    assert log_density.min() > -5  # within num_x of the top, where the climb has come to a stop
+    assert log_density.min() > -5  # within num_x of the top, where the ascent has come to a stop
     spread = (x / np.asarray(scales)).std(axis=0)
     assert spread.max() > 1
     assert len(np.unique(x.round(6), axis=0)) == 64
 
 
-def test_a_climb_does_not_end_in_the_void():
+def test_an_ascent_does_not_end_in_the_void():
     def fenced(x):  # rises towards a fence behind which nothing is finite
         return jnp.where(x[0] < 3, 2.0 * x[0], jnp.nan) - 0.5 * x[1] ** 2
 
@@ -88,12 +88,12 @@ def test_a_climb_does_not_end_in_the_void():
         pytest.param(lambda x: 99 * jnp.cos(20 * x[0]) - 20 * x[0], 1, 1, id="little data"),
     ],
 )
-def test_climbs_go_on_until_enough_of_them_are_as_high(monkeypatch, log_density, num_z, rounds):
+def test_ascents_go_on_until_enough_of_them_are_as_high(monkeypatch, log_density, num_z, rounds):
     lengths = []
-    go_on = Climbs._go_on
-    monkeypatch.setattr(Climbs, "_go_on", lambda *args: lengths.append(len(args[2])) or go_on(*args))
-    climbs = Climbs(with_x(1, num_z), Target(lambda x, z, data: log_density(x), STAY), tries=3)
-    climbs.climb(np.arange(2, dtype=np.uint32)[None], {}, below=0.0)
+    advance = Ascents._advance
+    monkeypatch.setattr(Ascents, "_advance", lambda *args: lengths.append(len(args[2])) or advance(*args))
+    ascents = Ascents(with_x(1, num_z), Target(lambda x, z, data: log_density(x), STAY), restarts=3)
+    ascents.run(np.arange(2, dtype=np.uint32)[None], {}, below=0.0)
     assert lengths == [200, 800][:rounds]
 
 
@@ -111,7 +111,7 @@ def test_starts_do_not_depend_on_the_number_of_chains(how):
 
 
 def test_mixtures_far_apart_are_found():
-    """Two clusters at ±20 with weights 0.2 and 0.8; of single tries, most settle the wrong way round."""
+    """Two clusters at ±20 with weights 0.2 and 0.8; of single ascents, most end the wrong way round."""
 
     def mixture(x, z, y):
         prior = -0.5 * (x["mu"] ** 2).sum() / 400

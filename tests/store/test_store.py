@@ -13,8 +13,8 @@ import pytest
 import sumout
 from sumout.errors import OptionError, SamplingWarning, StoreError
 from sumout.run import sample as sampling
+from sumout.store import folder as store
 from sumout.store import format as parts
-from sumout.store import write as store
 from sumout.store.format import differences
 
 from programs import ENUMERABLE
@@ -75,7 +75,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch, undisturbed, stop
     for when in stops:
         stop_at(monkeypatch, when)
         if when <= OPTIONS["tune"]:
-            with pytest.raises(KeyboardInterrupt, match="the same call will go on"):
+            with pytest.raises(KeyboardInterrupt, match="the same call will resume"):
                 run(tmp_path)
             with pytest.raises(StoreError, match="no draws yet"):
                 sumout.load(tmp_path)

@@ -1,7 +1,6 @@
-"""What kernels with an accept/reject step have in common: a tuned step size and scale, learnt during warm-up."""
+"""What Metropolis-adjusted kernels share: step size and scale of x, tuned to a target acceptance rate in warm-up."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,14 +14,14 @@ from sumout.kernels.leapfrog import Point
 from sumout.model.program import Data, Nuisance
 from sumout.plan.target import Target
 
-FIRST_STEP_SIZE = 0.1
-DIVERGENCE = 1000.0  # energy error in nats
+FIRST_STEP_SIZE = 0.1  # where tuning begins, in units of the scale
+DIVERGENCE = 1000.0  # energy error in nats, as in Stan
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["point", "z", "tuning"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class State:
-    """Position with density and gradient at the nuisance that goes with it, and what was tuned."""
+    """Position with log density and gradient given z, z itself, and what was tuned."""
 
     point: Point
     z: Nuisance
@@ -34,11 +33,7 @@ class State:
         return self.point.x
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["log_density", "acceptance_rate", "step_size", "diverging"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Info:
     """The target's log density, acceptance probability, step size used, and whether the energy error was enormous."""
@@ -49,8 +44,8 @@ class Info:
     diverging: Bool[Array, ""]
 
 
-class Tuned(Kernel):
-    """A kernel whose step size (None to tune it) is in units of a scale for each coordinate; not for use by itself."""
+class MetropolisAdjusted(Kernel):
+    """A kernel with an accept/reject step; the step size (None to tune it) is in units of a scale per coordinate."""
 
     is_exact = True
     target_acceptance: float
@@ -64,11 +59,11 @@ class Tuned(Kernel):
             raise OptionError(f"{name}: target_acceptance={self.target_acceptance!r} must be between 0 and 1.")
 
     def untuned(self, x: Array) -> Tuning:
-        """What a chain that starts at x knows before it is tuned."""
+        """The tuning of a chain that starts at x."""
         return Tuning.start(RunningScale.start(x, self.dense), self.step_size or FIRST_STEP_SIZE)
 
     def adapt(self, key: Array, state: Any, info: Any, data: Data, t: Array, length: Array) -> Any:
-        """Tune step size and scale by the acceptance, unless the user gave a step size."""
+        """Tune the step size to the target acceptance rate, and the scale, unless the user gave a step size."""
         del key, data
         if self.step_size is not None:
             return state
@@ -76,16 +71,16 @@ class Tuned(Kernel):
         return replace(state, tuning=tuning)
 
 
-class Trajectories(Tuned):
-    """A kernel that moves z and then follows a trajectory at that z; not for use by itself."""
+class TrajectoryKernel(MetropolisAdjusted):
+    """A kernel that updates z and then follows a trajectory of x at that z."""
 
     def init(self, key: Array, start: Point, z: Nuisance) -> Any:
-        """Untuned."""
+        """A chain at its start, untuned."""
         del key
         return State(start, z, self.untuned(start.x))
 
     def move(self, key: Array, state: State, data: Data) -> tuple[Point, Nuisance]:
-        """Move z, and what moves along with it in x: the new point, and the new z."""
+        """Update z, and the coordinates of x drawn jointly with it: the new point and the new z."""
         assert isinstance(self.target, Target)
         if self.target.is_still:
             return state.point, state.z
@@ -93,6 +88,6 @@ class Trajectories(Tuned):
         return Point.at(self.target, x, z, data), z
 
     def gradient(self, state: State, z: Nuisance, data: Data) -> Array:
-        """Known."""
+        """The gradient at x, which the state holds."""
         del z, data
         return state.point.gradient
