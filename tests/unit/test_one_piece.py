@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sumout.compile.ahead import Ahead
-from sumout.compile.one_piece import MARK, MOST_COPIED, MOST_ELEMENTS, fits_one_piece
+from sumout.compile.one_piece import MARK, fits_one_piece
+from sumout.compile.policy import ONE_PIECE_ARGUMENTS, ONE_PIECE_ARRAY
 
 
 def looped(step, num=5):
@@ -51,13 +52,13 @@ def test_a_large_table_that_is_only_looked_up_does_not_count():
     assert fits_one_piece(jax.jit(looked_up).trace(jnp.ones(4), 0.0, table).jaxpr)
     found = Ahead(looked_up)(jnp.ones(4), jnp.zeros(()), table)
     np.testing.assert_allclose(found, looked_up(jnp.ones(4), 0.0, table), rtol=1e-6)
-    huge = {"a": jax.ShapeDtypeStruct((MOST_COPIED, 4), float)}
+    huge = {"a": jax.ShapeDtypeStruct((ONE_PIECE_ARGUMENTS, 4), float)}
     assert not fits_one_piece(jax.jit(looked_up).trace(jnp.ones(4), 0.0, huge).jaxpr)
     summed = looped(lambda i, x, data: x + data["a"].sum())
     assert not fits_one_piece(jax.jit(summed).trace(jnp.ones(4), 0.0, table).jaxpr)
 
 
-@pytest.mark.parametrize(("size", "expected"), [(4, True), (MOST_ELEMENTS + 1, False)])
+@pytest.mark.parametrize(("size", "expected"), [(4, True), (ONE_PIECE_ARRAY + 1, False)])
 def test_only_small_loops_are_marked(size, expected):
     run = jax.jit(looped(lambda i, x, data: jnp.cos(x)))
     assert fits_one_piece(run.trace(jnp.ones(size), 0.0, {}).jaxpr) == expected

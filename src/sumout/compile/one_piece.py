@@ -15,15 +15,14 @@ import jax
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr
 
+from sumout.compile.policy import ONE_PIECE_ARGUMENTS, ONE_PIECE_ARRAY
 from sumout.jaxpr.equations import all_equations, names_in
 
 MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
 # Without its newer emitters XLA writes scatters as loops, and without the library YNN reductions: both can be inside.
 OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_experimental_ynn_fusion_type": ""}
-MOST_ELEMENTS = 4096  # of an array that something is computed from or into
 OF_LAYOUT = {"broadcast_in_dim", "dynamic_update_slice", "while", "scan", "cond", "jit", "pjit", "reshape"}
 LOOK_UPS = {"gather", "dynamic_slice"}  # whose first operand may be large: only what is found there counts
-MOST_COPIED = 2**22  # elements of all arguments, as they are copied with every call
 REFUSED = {"sort", "cholesky", "triangular_solve", "eigh", "lu", "qr", "svd", "fft", "conv_general_dilated"}
 
 
@@ -46,7 +45,7 @@ def fits_one_piece(closed: ClosedJaxpr) -> bool:
     # JAX's own keys may not be used and returned as well.
     has_keys = any(jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.prng_key) for v in closed.jaxpr.invars)
     copied = sum(v.aval.size for v in closed.jaxpr.invars)
-    is_small = largest_array(closed) <= MOST_ELEMENTS and copied <= MOST_COPIED
+    is_small = largest_array(closed) <= ONE_PIECE_ARRAY and copied <= ONE_PIECE_ARGUMENTS
     return is_small and not has_keys and not REFUSED & names
 
 

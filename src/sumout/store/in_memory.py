@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from sumout.compile.policy import BLOCK
 from sumout.kernels.kernel import Kernel
 from sumout.randomness import Key
-from sumout.results.data_tree import BLOCK, Groups, Naming, build_tree
+from sumout.results.data_tree import Groups, Naming, build_tree
 from sumout.results.record import Place, Record
 from sumout.threads import FOR_NAMES, Stop
 
