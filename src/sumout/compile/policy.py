@@ -83,8 +83,8 @@ PRODUCT_VALUES = 16
 SUM_WORTH = 16
 # Values of a site that is drawn by Gibbs or summed: beyond, a table of all values costs more than it is worth.
 MOST_GIBBS_VALUES = 256
-# Values of a change point whose tables are running totals, and elements for each such site that may still be computed for
-# every value.
+# Values of a change point whose tables are running totals, and elements for each such site that may still be computed
+# for every value.
 MOST_CHANGE_POINT_VALUES, MOST_BESIDE = 4096, 8
 # Entries (values × terms) from which running totals are used, if so many times fewer are left: K + T instead of K · T.
 # The coal model (111 × 109): 5 µs instead of 27 for value and gradient.
