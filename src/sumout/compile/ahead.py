@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sumout.compile.one_piece import OPTIONS, fits_one_piece, in_one_piece, largest_array
+from sumout.compile.one_piece import OPTIONS, fits_one_piece, in_one_piece, is_tested, largest_array
 from sumout.compile.policy import FEW_SITES, LITTLE_WORK, MEDIUM_ARRAY
 from sumout.model.program import Program
 from sumout.threads import attentively, begin, wait
@@ -33,7 +33,7 @@ def has_few_sites(program: Program) -> bool:
 
 def briefly(program: Program) -> dict[str, Any] | None:
     """Options for what runs only briefly: of a small program, compiling well takes longer than running slowly."""
-    return QUICK_COMPILE if has_few_sites(program) else None
+    return QUICK_COMPILE if is_tested() and has_few_sites(program) else None
 
 
 class Ahead:
@@ -70,6 +70,8 @@ class Ahead:
 
     def _options(self, largest: int) -> dict[str, Any]:
         """How to compile what handles arrays of that many elements at most."""
+        if not is_tested():
+            return {}
         if self._times is not None and self._times * largest <= LITTLE_WORK:
             return QUICK_COMPILE
         return MEDIUM_COMPILE if largest <= MEDIUM_ARRAY else {}
