@@ -1,12 +1,17 @@
 """Loops in one piece: the same numbers, whatever is in them, and as usual where that cannot be."""
 
+import logging
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpyro.distributions import constraints
 
-from sumout.compile.ahead import Ahead
-from sumout.compile.one_piece import MARK, MOST_COPIED, MOST_ELEMENTS, fits_one_piece
+import sumout
+from sumout.compile.ahead import QUICK_COMPILE, Ahead, briefly
+from sumout.compile.one_piece import MARK, TESTED, fits_one_piece, is_tested
+from sumout.compile.policy import ONE_PIECE_ARGUMENTS, ONE_PIECE_ARRAY
 
 
 def looped(step, num=5):
@@ -51,16 +56,42 @@ def test_a_large_table_that_is_only_looked_up_does_not_count():
     assert fits_one_piece(jax.jit(looked_up).trace(jnp.ones(4), 0.0, table).jaxpr)
     found = Ahead(looked_up)(jnp.ones(4), jnp.zeros(()), table)
     np.testing.assert_allclose(found, looked_up(jnp.ones(4), 0.0, table), rtol=1e-6)
-    huge = {"a": jax.ShapeDtypeStruct((MOST_COPIED, 4), float)}
+    huge = {"a": jax.ShapeDtypeStruct((ONE_PIECE_ARGUMENTS, 4), float)}
     assert not fits_one_piece(jax.jit(looked_up).trace(jnp.ones(4), 0.0, huge).jaxpr)
     summed = looped(lambda i, x, data: x + data["a"].sum())
     assert not fits_one_piece(jax.jit(summed).trace(jnp.ones(4), 0.0, table).jaxpr)
 
 
-@pytest.mark.parametrize(("size", "expected"), [(4, True), (MOST_ELEMENTS + 1, False)])
+@pytest.mark.parametrize(("size", "expected"), [(4, True), (ONE_PIECE_ARRAY + 1, False)])
 def test_only_small_loops_are_marked(size, expected):
     run = jax.jit(looped(lambda i, x, data: jnp.cos(x)))
     assert fits_one_piece(run.trace(jnp.ones(size), 0.0, {}).jaxpr) == expected
     large = jax.jit(looped(lambda i, x, data: data["a"] @ x))
     assert fits_one_piece(large.trace(jnp.ones(4), 0.0, {"a": jnp.ones((4, 4))}).jaxpr)
     assert "xla_cpu_small_call" in MARK
+
+
+def test_the_release_that_the_tests_run_with_is_used_in_full():
+    """Where this fails after a new release of JAX: if all else here passes, add the release to `TESTED`."""
+    assert is_tested()
+
+
+@pytest.mark.parametrize("version", ["0.11.0", "0.12.1.dev20270101", "1.0.0", "0.9.2"])
+def test_with_another_release_everything_is_compiled_as_usual(version, monkeypatch, caplog):
+    monkeypatch.setattr("jaxlib.__version__", version)
+    monkeypatch.setattr("sumout.compile.one_piece.MARK", {"no_such": object()})  # an error where it is used
+    monkeypatch.setattr("sumout.compile.ahead.QUICK_COMPILE", {"no_such_option": True})
+    with caplog.at_level(logging.INFO, logger="sumout.compile"):
+        for times in (None, 1):
+            run = looped(STEPS["sums"])
+            data = {"a": jnp.ones((4, 4))}
+            found = Ahead(run, times=times)(jnp.ones(4), jnp.ones(()), data)
+            np.testing.assert_allclose(found, run(jnp.ones(4), 0.0, data), rtol=1e-10)
+            assert not fits_one_piece(jax.jit(run).trace(jnp.ones(4), 0.0, data).jaxpr)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"jaxlib {version}: compilation in one piece is tested with jaxlib {TESTED[-1]} only, and not used."
+    ]
+    small = sumout.density(lambda x, z, data: -(x["a"] ** 2), x={"a": constraints.real}, z={})
+    assert briefly(small) is None
+    monkeypatch.undo()
+    assert briefly(small) == QUICK_COMPILE

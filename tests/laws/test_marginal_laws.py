@@ -106,7 +106,7 @@ def test_long_chains_by_products_in_logarithms_and_site_by_site(name, monkeypatc
     monkeypatch.setattr(buckets, "last_message", lambda *args: calls.append(args) or last_message(*args))
 
     def value_and_gradient(least):
-        monkeypatch.setattr(buckets, "LEAST_VALUES", least)
+        monkeypatch.setattr(buckets, "PRODUCT_VALUES", least)
         summation = sum_all(program)
 
         def log_density(x):

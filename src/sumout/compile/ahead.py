@@ -15,16 +15,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sumout.compile.one_piece import OPTIONS, fits_one_piece, in_one_piece, largest_array
+from sumout.compile.one_piece import OPTIONS, fits_one_piece, in_one_piece, is_tested, largest_array
+from sumout.compile.policy import FEW_SITES, LITTLE_WORK, MEDIUM_ARRAY
 from sumout.model.program import Program
 from sumout.threads import attentively, begin, wait
 
 # Code that runs once should not be optimised as if it ran a million times.
 QUICK_COMPILE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-# XLA's newer way to write kernels takes half as long again to compile, and gains nothing on arrays of this size.
-MEDIUM_COMPILE, MEDIUM = {"xla_cpu_use_fusion_emitters": False}, 16_384  # elements
-FEW_SITES = 200
-LITTLE_WORK = 40_000_000  # elements computed; well compiled they take a tenth of a second, quickly compiled one
+# XLA's newer way to write kernels gains nothing on arrays of medium size.
+MEDIUM_COMPILE = {"xla_cpu_use_fusion_emitters": False}
 
 
 def has_few_sites(program: Program) -> bool:
@@ -34,7 +33,7 @@ def has_few_sites(program: Program) -> bool:
 
 def briefly(program: Program) -> dict[str, Any] | None:
     """Options for what runs only briefly: of a small program, compiling well takes longer than running slowly."""
-    return QUICK_COMPILE if has_few_sites(program) else None
+    return QUICK_COMPILE if is_tested() and has_few_sites(program) else None
 
 
 class Ahead:
@@ -71,9 +70,11 @@ class Ahead:
 
     def _options(self, largest: int) -> dict[str, Any]:
         """How to compile what handles arrays of that many elements at most."""
+        if not is_tested():
+            return {}
         if self._times is not None and self._times * largest <= LITTLE_WORK:
             return QUICK_COMPILE
-        return MEDIUM_COMPILE if largest <= MEDIUM else {}
+        return MEDIUM_COMPILE if largest <= MEDIUM_ARRAY else {}
 
     def shapes(self, *args: Any) -> Any:
         """Shapes and types of what it returns for such arguments."""

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.compile.ahead import Ahead
+from sumout.compile.policy import BLOCK, USUAL_DRAWS
 from sumout.jaxpr.equations import traced_once
 from sumout.model.arguments import as_jax
 from sumout.model.program import Data, Nuisance, Program
@@ -22,8 +23,6 @@ if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 STAT_NAMES = {"log_density": "lp"}
-BLOCK = 256  # draws that the compiled function takes
-USUAL_DRAWS = 4_000  # of all chains; by this it is decided how well to compile
 
 Groups = dict[str, dict[str, np.ndarray]]
 

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
+from sumout.compile.policy import COLUMN_ELEMENTS
+
 MOST_VALUES = 8  # columns for one site
 MOST_JUDGED = 50  # columns of a discrete variable: those in which chains and their halves differ most
-MOST_ELEMENTS = 2**24  # of columns that are made at a time
 LEAST_RHAT = 1.01  # below, chains agree well enough whatever chance explains
 FALSE_ALARMS = 1e-3  # how often chance may pass the bound, over all columns of a run
 DRIFT = 0.25  # variance between halves of a chain over that between chains, from which chains drift
@@ -177,7 +178,7 @@ def _most_different(z: np.ndarray) -> tuple[list[tuple[int, np.ndarray]], int]:
 def _pieces(z: np.ndarray) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
     """Columns of some sites at a time, with the number of these sites and of the first."""
     flat = z.reshape(*z.shape[:2], -1)
-    most = max(MOST_ELEMENTS // (z.shape[0] * z.shape[1] * MOST_VALUES), 1)
+    most = max(COLUMN_ELEMENTS // (z.shape[0] * z.shape[1] * MOST_VALUES), 1)
     for first in range(0, flat.shape[-1], most):
         piece = flat[..., first : first + most]
         yield (piece.shape[-1], first), site_columns(piece)

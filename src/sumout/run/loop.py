@@ -31,7 +31,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sumout.compile.ahead import MEDIUM, Ahead, has_few_sites
+from sumout.compile.ahead import Ahead, has_few_sites
+from sumout.compile.policy import CHUNK_BYTES, CHUNK_DRAWS, MEDIUM_ARRAY
 from sumout.kernels.kernel import CHAINS, Kernel
 from sumout.kernels.leapfrog import Point
 from sumout.model.arguments import as_jax
@@ -45,8 +46,6 @@ from sumout.store.backend import Checkpoint, join_chains, num_chains_of, split_c
 from sumout.threads import SECONDS_FOR_CHUNK, Stop, in_threads
 
 ALONE, SIDE_BY_SIDE = 1, 2  # chains of one group at least
-MOST_DRAWS = 1000  # that the compiled function has room for
-MOST_BYTES = 2**20  # that they take for each chain
 LONGEST = 1.0  # seconds that a chunk should take at most
 FEWEST_WARM = 50  # draws from which an efficiency can be estimated
 STEPPING, RECORDING, STARTING = range(3)  # purposes of keys
@@ -207,14 +206,14 @@ class Loop:
 
 def is_small(program: Program, target: Target) -> bool:
     """Whether compiling a step takes longer than running it, and Python around it longer than the step."""
-    return has_few_sites(program) and target.largest(*program.abstract_arguments()) <= MEDIUM
+    return has_few_sites(program) and target.largest(*program.abstract_arguments()) <= MEDIUM_ARRAY
 
 
 def capacity_for(program: Program) -> int:
     """How many draws the compiled function should have room for."""
     arrays = jax.tree.leaves(program.abstract_arguments()[:2])
     size = sum(a.size * a.dtype.itemsize for a in arrays)
-    return int(np.clip(MOST_BYTES // max(size, 1), 1, MOST_DRAWS))
+    return int(np.clip(CHUNK_BYTES // max(size, 1), 1, CHUNK_DRAWS))
 
 
 def _keys(key: Key, purpose: int, num_chains: int) -> Key:

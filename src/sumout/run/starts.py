@@ -27,6 +27,7 @@ from jaxtyping import Array
 
 from sumout.checks.blame import describe_failure
 from sumout.compile.ahead import Ahead, has_few_sites
+from sumout.compile.policy import USUAL_CHAINS
 from sumout.errors import StartError
 from sumout.kernels.leapfrog import Point
 from sumout.model.arguments import as_jax
@@ -44,7 +45,6 @@ KEPT_POINTS = 100  # about as many of each round, the last one among them
 # The largest rate, reached after the first steps; Adam moves each coordinate by about as much in a step. Slow at first:
 # large steps would empty one component of a mixture before it has found its place.
 LEARNING_RATE, FIRST_STEPS = 0.5, 100
-USUAL_CHAINS = 4  # by this it is decided how well to compile
 MEAN_MEMORY, SQUARE_MEMORY, LEAST_SPEED = 0.9, 0.999, 1e-8  # β₁, β₂ and ε of Adam
 
 

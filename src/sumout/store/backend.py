@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import numpy as np
 
+from sumout.compile.policy import BLOCK
 from sumout.kernels.kernel import Kernel
 from sumout.randomness import Key
-from sumout.results.data_tree import BLOCK, Draws, Groups, PostProcessing, build_tree
+from sumout.results.data_tree import Draws, Groups, PostProcessing, build_tree
 from sumout.threads import SECONDS_FOR_POSTPROCESSING, Stop
 
 if TYPE_CHECKING:  # takes half a second to import
