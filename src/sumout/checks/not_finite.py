@@ -64,9 +64,9 @@ def check_edges(exam: Examination) -> Iterator[Finding]:
             told = " " + " ".join(nonfinite_terms(exam.program, outside[None], z))
         yield Finding(
             f"the log density drops from {height:.1f} to −∞ discontinuously as "
-            f"{', '.join(_movers(exam, anchor, outside))} changes.{told} The support of something seems to depend on x, and gradients do "
-            "not see where it ends: give the variable the support that the data leave it (an interval, a shifted or "
-            "scaled variable)."
+            f"{', '.join(_movers(exam, anchor, outside))} changes.{told} The support of something seems "
+            "to depend on x, and gradients do not see where it ends: give the variable the support that the data leave "
+            "it (an interval, a shifted or scaled variable)."
         )
         return
 
