@@ -475,7 +475,7 @@ def test_a_long_summary_is_cut_short():
     assert len(lines) == 42
     assert lines[0].split() == ["mean", "ess_bulk", "r_hat"]
     assert any(line.startswith("x[77]") and "1.500" in line for line in lines)
-    assert lines[-1] == "60 more rows; shown are those with the most trouble."
+    assert lines[-1] == "60 more rows; shown are those with the worst diagnostics."
 
 
 def test_the_plan_in_one_line():

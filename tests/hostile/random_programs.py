@@ -430,12 +430,13 @@ class _Examination:
     def is_own_gradient(self, p: int, found: np.ndarray) -> bool:
         """Whether the program's own gradients say the same: where two kinks meet, JAX's are not those of the sum.
 
-        So it is with NumPyro's Bernoulli at logits of exactly zero.
+        So it is with NumPyro's Bernoulli at logits of exactly zero. What is no number at a possible z stays none.
         """
         with jax.enable_x64(True):
             program, truth = build(make(self.parts.spec)), self.truth
             own = _mean_gradient(program, truth.points[p : p + 1], truth.states, truth.table[p : p + 1])[0]
-        return bool(np.all(np.abs(found - own) <= self.tolerance * (truth.scale[p] + np.abs(own))))
+        close = np.abs(found - own) <= self.tolerance * (truth.scale[p] + np.abs(own))
+        return bool(np.all(close | (np.isnan(found) & np.isnan(own))))
 
     def check_sum(self, plan: Plan, turn: int) -> None:
         """Value, gradient and log likelihood; marginals or the most probable z in their turn."""

@@ -15,7 +15,7 @@ from sumout.kernels.registry import KERNELS
 from sumout.plan.plan import plan_for
 from sumout.plan.target import Target
 from sumout.randomness import fold_in, new_key
-from sumout.results.summary import complain_of_chains, locate
+from sumout.results.summary import chain_warnings, locate
 from sumout.tables.logsumexp import draw
 
 STEPS = 300
@@ -95,14 +95,14 @@ def made_up(chains=4, draws=50, **stats):
 
 
 def test_a_good_run_is_not_complained_of():
-    assert complain_of_chains(made_up()) == []
-    assert complain_of_chains(made_up(chains=1, draws=3, diverging=np.zeros((1, 3), bool))) == []
+    assert chain_warnings(made_up()) == []
+    assert chain_warnings(made_up(chains=1, draws=3, diverging=np.zeros((1, 3), bool))) == []
 
 
 def test_divergences_are_located():
     diverging = np.zeros((4, 50), bool)
     diverging[0, [3, 17, 18, 40]] = diverging[2, 5] = True
-    (words,) = complain_of_chains(made_up(diverging=diverging))
+    (words,) = chain_warnings(made_up(diverging=diverging))
     assert words.startswith("5 draws diverged")
     assert "chain 0 (draws 3, 17, 18 and 1 more), chain 2 (draw 5)" in words
 
@@ -112,7 +112,7 @@ def test_what_is_not_finite_is_located(group):
     tree = made_up()
     name = "lp" if group == "sample_stats" else "x"
     tree[group][name].values[1, 7] = np.nan
-    (words,) = complain_of_chains(tree)
+    (words,) = chain_warnings(tree)
     assert words.startswith("at 1 draws")
     assert "chain 1 (draw 7)" in words
     assert "sumout.check" in words
@@ -121,21 +121,21 @@ def test_what_is_not_finite_is_located(group):
 def test_a_stuck_chain_is_named():
     tree = made_up()
     tree["unconstrained_posterior"]["x"].values[2] = 1.5
-    (words,) = complain_of_chains(tree)
+    (words,) = chain_warnings(tree)
     assert words.startswith("chain 2 is stuck")
     assert "another seed" in words
     tree["unconstrained_posterior"]["x"].values[2, :, 0] = np.arange(50)  # one coordinate moves
-    assert complain_of_chains(tree) == []
+    assert chain_warnings(tree) == []
 
 
 def test_lost_chains_are_named():
     tree = made_up()
     tree["sample_stats"]["lp"].values[[0, 3]] -= 20
-    (words,) = complain_of_chains(tree)
+    (words,) = chain_warnings(tree)
     assert words.startswith("chains 0, 3 are lost")
     tree = made_up()
     tree["sample_stats"]["lp"].values[0] -= 2  # lower, but among the others
-    assert complain_of_chains(tree) == []
+    assert chain_warnings(tree) == []
 
 
 def test_the_summary_tells_of_chains():

@@ -98,7 +98,7 @@ def test_z_given_the_mode_by_frequencies():
 
 def test_same_seed_same_maximum_whether_watched_or_not(drawn, capsys):
     again = sumout.maximize(two_hills(), plan=DRAW, progress=True)
-    assert "climbing, 8 starts" in capsys.readouterr().err
+    assert "ascending, 8 starts" in capsys.readouterr().err
     assert [start.x["x"] for start in again.starts] == [start.x["x"] for start in drawn.starts]
     np.testing.assert_array_equal(again.z["z"], drawn.z["z"])
 

@@ -17,8 +17,9 @@ from sumout.reports.discrete_section import of_site
 from sumout.reports.figures import density_plot, rank_plot
 from sumout.reports.graph_drawing import MOST_NODES, network, place
 from sumout.reports.html import Html, join, tag
-from sumout.reports.report import badness, is_off
+from sumout.reports.report import badness
 from sumout.reports.svg import house_style
+from sumout.results.summary import examine
 
 from programs import loop_hmm, named_scalars, tree
 
@@ -128,7 +129,7 @@ def test_warnings_stand_on_top(tmp_path):
     assert text.index(words) < text.index("<dl>") < text.index("<h2>")
     assert 'class="off"' in text
     calm, _ = write(tmp_path, run(draws=500))
-    assert "nothing to complain of" in calm
+    assert "give no warning" in calm
     assert words not in calm
     assert 'class="off"' not in calm
     for words in ("NUTS()", "<dd>7</dd>", "<dd>123</dd>", "<dd>5</dd>", "<dd>500</dd>"):
@@ -211,20 +212,35 @@ def test_predictive_check_only_with_names_of_the_data(tmp_path):
     assert "Predictive check" not in headings(text)
 
 
-def test_which_cells_are_marked():
+def marked(idata):
+    """Cells that are marked, by row and column, what the summary warns of, and its table."""
+    found = examine(idata)
+    cells = {(str(found.table.index[i]), str(found.table.columns[j])) for i, j in np.argwhere(found.is_off)}
+    return cells, " ".join(found.warnings), found.table
+
+
+def test_cells_are_marked_where_the_summary_warns():
+    cells, warnings, _ = marked(run(shift=3.0, shape=()))
+    assert "disagree about x" in warnings
+    assert {("x", "r_hat"), ("x", "ess_bulk")} <= cells
+    cells, warnings, table = marked(run(draws=150, shape=(30,)))
+    assert table["r_hat"].max() > 1.01  # by chance, as with so few draws it may be
+    assert "disagree" not in warnings
+    assert "r_hat" not in {column for _, column in cells}
+    wide = run(draws=500)
+    wide["unconstrained_gradient"]["x"] = 0.7 * wide["unconstrained_gradient"]["x"]
+    cells, warnings, _ = marked(wide)
+    assert "biased" in warnings
+    assert {column for _, column in cells} == {"bias_meter"}
+    cells, warnings, _ = marked(run(z=np.repeat(np.arange(4) % 2, 300).reshape(4, 300)))
+    assert "disagree about z" in warnings
+    assert ("z", "r_hat") in cells
+
+
+def test_rows_with_the_worst_diagnostics_come_first():
     import pandas as pd
 
-    table = pd.DataFrame(
-        {
-            "mean": [0.0, 9.0, np.nan],
-            "ess_bulk": [400, 399, np.nan],
-            "r_hat": [1.01, 1.02, np.nan],
-            "bias_meter": [1.08, 1.08, np.nan],
-            "bias_error": [0.04, 0.02, np.nan],
-        }
-    )
-    expected = [[False] * 5, [False, True, True, True, False], [False] * 5]
-    np.testing.assert_array_equal(is_off(table), expected)
+    table = pd.DataFrame({"ess_bulk": [400, 399, np.nan], "r_hat": [1.01, 1.02, np.nan]})
     assert badness(table).tolist() == [1, 0, 2]
 
 

@@ -46,6 +46,16 @@ def test_log_likelihood_is_left_out_where_z_is_drawn():
     assert build_likelihood(plan) == "no discrete site is summed out"
 
 
+def test_marginals_by_another_plan():
+    program = ENUMERABLE["mixture"]()
+    result = sumout.sample(program, draws=100, tune=50, chains=2)
+    summed, drawn = (sumout.marginals(program, result, plan=plan) for plan in (None, {"z": "gibbs"}))
+    assert "z_mode" in summed and "z_mode" not in drawn  # no joint mode where z is not summed out
+    np.testing.assert_allclose(drawn.z, summed.z, atol=1e-6)  # sites of a mixture are independent given x
+    with pytest.raises(OptionError, match="no discrete site 'q'"):
+        sumout.marginals(program, result, plan={"q": "sum"})
+
+
 @pytest.mark.calibration
 def test_marginals_are_averages_of_exact_conditionals():
     program = ENUMERABLE["mixed_values"]()

@@ -203,7 +203,7 @@ def test_more_draws_are_not_advised_for_modes():
     x = autoregressive(rng, 3000) + np.array([0, 0, 0, 0.35])[:, None]
     table, text = complaints(tree_of({"g": x}))
     assert "chains disagree about g" in text
-    assert "more draws do not mend" in text
+    assert "more draws do not help" in text
     assert f"{table.loc['g', 'r_hat']:.3f}" in text  # digits that tell it from the bound
     drifting = autoregressive(rng, 3000) + np.linspace(0, 1.5, 1000) * np.array([1, -1, 1, -1])[:, None]
     assert "longer warm-up (tune)" in complaints(tree_of({"g": drifting}))[1]

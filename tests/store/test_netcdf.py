@@ -58,7 +58,7 @@ def test_files_that_are_no_results(tmp_path):
     xr.Dataset({"t": ("n", [1.0])}).to_netcdf(path, engine="h5netcdf")
     assert "there is no group 'posterior'" in refusal(path)
     for spoil, told in (
-        (lambda tree: tree.posterior.attrs.pop("discrete"), "the note 'discrete' is missing"),
+        (lambda tree: tree.posterior.attrs.pop("discrete"), "has no attribute 'discrete'"),
         (lambda tree: tree.posterior.attrs.update(discrete=["q"]), "has no 'q'"),
         (lambda tree: tree["sample_stats"].__delitem__("lp"), "have no 'lp'"),
         (

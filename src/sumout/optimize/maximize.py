@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from sumout.checks.blame import describe_failure
 from sumout.checks.guard import Guard
+from sumout.checks.nonfinite_terms import explain_no_start
 from sumout.compile.ahead import briefly
 from sumout.errors import ModelError, OptionError, StartError
 from sumout.model.arguments import as_jax
@@ -133,5 +133,5 @@ def _start(program: Program, target: Target, key: Key, number: int) -> tuple[Arr
     x, z = optima.points.x, optima.z
     kept = np.flatnonzero(np.isfinite(optima.log_density))
     if not len(kept):
-        raise StartError(describe_failure(program, target.log_density, x, z, f"{number} starts"))
+        raise StartError(explain_no_start(program, target.log_density, x, z, f"{number} starts"))
     return as_jax(jax.tree.map(lambda a: a[kept], (x, z)))

@@ -25,7 +25,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from sumout.checks.blame import describe_failure
+from sumout.checks.nonfinite_terms import explain_no_start
 from sumout.compile.ahead import Ahead, has_few_sites
 from sumout.compile.policy import USUAL_CHAINS
 from sumout.errors import StartError
@@ -69,7 +69,7 @@ class Starts:
         points, z = jax.tree.map(lambda a: a[where], (optima.points, optima.z))
         if not np.isfinite(optima.log_density).any():
             density, restarts = self.target.log_density, f"{RESTARTS} restarts for each chain"
-            raise StartError(describe_failure(self.program, density, points.x, z, restarts))
+            raise StartError(explain_no_start(self.program, density, points.x, z, restarts))
         return points, self._ascents.equilibrate(keys_equilibrate, points.x, z, data)
 
 

@@ -1,4 +1,4 @@
-"""Which term of a log density is not finite, or has no finite gradient, and at which values of z."""
+"""Which terms of a log density are not finite, or have no finite gradient, and at which values of z."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from sumout.model.supports import Finite
 from sumout.structure.structure import Structure, read
 from sumout.threads import attentive_jit
 
-MOST_POINTS = 4  # x at which terms are looked at
+MOST_POINTS = 4  # x at which terms are evaluated
 MOST_BRANCHES = 8  # values of z that are tried, all sites at the same
 
 
@@ -38,21 +38,22 @@ class Terms:
     values: Callable[[Array, Nuisance, Data], Sequence[Array]]
 
 
-def describe_failure(
-    program: Program, log_density: Callable[[Array, Nuisance, Data], Array], x: Any, z: Mapping[str, Any], tries: str
+def explain_no_start(
+    program: Program, log_density: Callable[[Array, Nuisance, Data], Array], x: Any, z: Mapping[str, Any], attempts: str
 ) -> str:
-    """Say what is not finite where no start was found, as closely as can be told; x and z have a leading axis."""
+    """The message where no start was found: what is not finite there; x and z have a leading axis."""
     one = {name: jnp.asarray(value[-1]) for name, value in z.items()}
-    value, gradient = jax.value_and_grad(log_density)(jnp.asarray(x[-1]), one, program.data)
+    last = jnp.asarray(x[-1]), one, program.data
+    value, gradient = attentive_jit(jax.value_and_grad(log_density), compiler_options=QUICK_COMPILE)(*last)
     is_finite = math.isfinite(value)
-    lines = [f"no start with a finite log density and gradient was found for '{program.name}' in {tries}."]
-    lines += blame(program, x, z) if not is_finite else blame_gradients(program, x, z)
+    lines = [f"no start with a finite log density and gradient was found for '{program.name}' in {attempts}."]
+    lines += nonfinite_terms(program, x, z) if not is_finite else nonfinite_gradients(program, x, z)
     if not is_finite:
         lines.append(f"At the last one the log density is {float(value)}.")
     broken = [name for name, g in program.unravel(gradient).items() if not np.isfinite(np.asarray(g)).all()]
     if broken and is_finite:
         lines.append(f"Its gradient is not finite in {', '.join(broken)}.")
-    values = jax.jit(program.constrain)(jnp.asarray(x[-1]), one, program.data)  # as NumPyro checks numbers it sees
+    values = attentive_jit(program.constrain)(*last)  # compiled, as NumPyro would check numbers it can see
     shown = [
         f"{name} = {np.array2string(np.asarray(v), precision=3, threshold=4)}"
         for name, v in [*values.items(), *one.items()]
@@ -61,9 +62,9 @@ def describe_failure(
     return " ".join(lines)
 
 
-def blame(program: Program, x: Any, z: Mapping[str, Any]) -> list[str]:
-    """In words, the terms that are not finite at these points, whatever z if there are such; with a leading axis."""
-    found = _blame_values(program, x, z)
+def nonfinite_terms(program: Program, x: Any, z: Mapping[str, Any]) -> list[str]:
+    """The terms that are not finite at these points, in words; if there are such, those that are so whatever z."""
+    found = _nonfinite_values(program, x, z)
     for name, array in program.data.items():
         values = np.asarray(array)
         if values.dtype.kind in "fc" and not np.isfinite(values).all():
@@ -72,14 +73,14 @@ def blame(program: Program, x: Any, z: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def blame_gradients(program: Program, x: Any, z: Mapping[str, Any]) -> list[str]:
-    """In words, the terms that are finite at these points but have no finite gradient; x and z have a leading axis."""
+def nonfinite_gradients(program: Program, x: Any, z: Mapping[str, Any]) -> list[str]:
+    """The terms that are finite at these points but have no finite gradient, in words."""
     terms, branches = _terms_of(program), Branches(program, z)
 
     def gradients(x: Array, z: Nuisance, data: Data) -> list[Array]:
         def total(x: Array, number: int) -> Array:
             values = terms.values(x, z, data)[number]
-            return jnp.where(jnp.isfinite(values), values, 0.0).sum()  # what is impossible needs no gradient
+            return jnp.where(jnp.isfinite(values), values, 0.0).sum()  # where the density is zero no gradient is needed
 
         return [jax.grad(total)(x, number) for number in range(len(terms.names))]
 
@@ -91,13 +92,13 @@ def blame_gradients(program: Program, x: Any, z: Mapping[str, Any]) -> list[str]
             named = [n for n, part in by_name.items() if np.any(part)]
             lines.append(
                 f"{name} is finite, but its gradient with respect to {', '.join(named)} is not"
-                f"{branches.describe(where.any(axis=(0, 2)))}: look for a root, a power or a logarithm at its end "
-                "point, or for an overflow, and keep what it is taken of away from there."
+                f"{branches.describe(where.any(axis=(0, 2)))}: look for a root, a power or a logarithm at its "
+                "singularity, or for an overflow, and keep its argument away from there."
             )
     return lines
 
 
-def _blame_values(program: Program, x: Any, z: Mapping[str, Any]) -> list[str]:
+def _nonfinite_values(program: Program, x: Any, z: Mapping[str, Any]) -> list[str]:
     terms, branches = _terms_of(program), Branches(program, z)
     tables = [np.asarray(v, float) for v in branches.evaluate(terms.values, x, program.data)]
     broken = [~np.isfinite(v) for v in tables]
@@ -139,15 +140,16 @@ def _advice(what: str, is_observed: bool, is_always: bool) -> str:
         return "Look for a scale of zero or a density without bound, and give it a prior that keeps away from there."
     if not is_always:
         return (
-            "Other values of z are ruled out elsewhere, or were not tried together: look for terms that contradict it."
+            "Other values of z have probability zero by other terms, or were not tried together: look for terms that "
+            "contradict it."
         )
     if is_observed:
-        return "Its parameters leave that value no probability: check the value, and what the parameters can be."
-    return "It leaves nothing that is possible: look at the supports of what it depends on."
+        return "Its parameters give that value probability zero: check the value, and what the parameters can be."
+    return "The density is zero everywhere: look at the supports of what it depends on."
 
 
 class Branches:
-    """Values of z at which terms are looked at: those given, all sites at their first value, at their second and so on.
+    """Values of z at which terms are evaluated: those given, all sites at their first value, at their second and so on.
 
     Args:
         program: whose sites they are.
@@ -171,7 +173,7 @@ class Branches:
         return [np.asarray(a) for a in compiled(jnp.asarray(x), z, data)]
 
     def describe(self, where: Any) -> str:
-        """In words, at which branches something is seen; nothing, where it is seen at all of them but z has no say."""
+        """At which branches something is seen, in words; empty where it does not depend on z."""
         if not self.num_values or not self.program.z:
             return ""
         if where.all():
