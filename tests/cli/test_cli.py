@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from argparse import Namespace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,13 @@ def test_help_names_all_kernels_and_methods(capsys):
     shown = help_of("run", capsys)
     for name in [*(kernel.name for kernel in KERNELS), *WISHES]:
         assert re.search(rf"\b{name}\b", shown), name
+
+
+def test_the_version_is_that_of_the_installed_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"sumout {version('sumout')}\n"
+    assert sumout.__version__ == version("sumout")
+    assert "__version__" in dir(sumout)
 
 
 def test_wrong_usage_is_told_by_argparse(capsys):

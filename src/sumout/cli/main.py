@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from threading import current_thread, main_thread
 from typing import Any
 
+import sumout
 from sumout.cli import explain, report, run
 from sumout.cli.model_files import user_lines
 from sumout.cli.options import split_reference
@@ -46,6 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
         "sumout", description=ABOUT, epilog=MORE, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.set_defaults(run=None)
+    parser.add_argument("--version", action="version", version=f"sumout {sumout.__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in (*COMMANDS, *(entry.load() for entry in entry_points(group=OTHERS))):
         command.add(subparsers)

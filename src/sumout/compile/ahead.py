@@ -20,10 +20,10 @@ from sumout.compile.policy import FEW_SITES, LITTLE_WORK, MEDIUM_ARRAY
 from sumout.model.program import Program
 from sumout.threads import attentively, begin, wait
 
-# Code that runs once should not be optimised as if it ran a million times.
-QUICK_COMPILE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 # XLA's newer way to write kernels gains nothing on arrays of medium size.
-MEDIUM_COMPILE = {"xla_cpu_use_fusion_emitters": False}
+MEDIUM_COMPILE: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False} if is_tested() else {}
+# Code that runs once should not be optimised as if it ran a million times.
+QUICK_COMPILE: dict[str, Any] = {"xla_backend_optimization_level": 0, **MEDIUM_COMPILE} if is_tested() else {}
 
 
 def has_few_sites(program: Program) -> bool:
@@ -33,7 +33,7 @@ def has_few_sites(program: Program) -> bool:
 
 def briefly(program: Program) -> dict[str, Any] | None:
     """Options for what runs only briefly: of a small program, compiling well takes longer than running slowly."""
-    return QUICK_COMPILE if is_tested() and has_few_sites(program) else None
+    return QUICK_COMPILE if has_few_sites(program) else None
 
 
 class Ahead:
@@ -70,8 +70,6 @@ class Ahead:
 
     def _options(self, largest: int) -> dict[str, Any]:
         """How to compile what handles arrays of that many elements at most."""
-        if not is_tested():
-            return {}
         if self._times is not None and self._times * largest <= LITTLE_WORK:
             return QUICK_COMPILE
         return MEDIUM_COMPILE if largest <= MEDIUM_ARRAY else {}

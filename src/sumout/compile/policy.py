@@ -1,8 +1,9 @@
 """Every size at which something is compiled or evaluated in another way, with its unit and the reason for it.
 
 Times were measured on two CPU cores, and are told at more length in `docs/decisions/`. Where no measurement is named,
-the number is a judgement. Statistical thresholds (when a chain counts as stuck, how long a trajectory
-is) stand beside what they judge. This file imports nothing, so that every package can use it.
+the number is a judgement. This file imports nothing. Statistical thresholds (when a chain counts as stuck,
+how long a trajectory is) stand beside what they judge, and limits of the analysis (how long a loop is followed) in
+`jaxpr/` and `structure/`, which come before anything is compiled.
 """
 
 # How a function is compiled.

@@ -25,6 +25,7 @@ import scipy.sparse as sp
 from jax.extend.core import Literal, Var
 from jaxtyping import Array, Float
 
+from sumout.compile.policy import MOST_QUADRATIC_SITES
 from sumout.errors import note_unforeseen
 from sumout.jaxpr.degrees import degree_of, find_degrees, shape_of
 from sumout.model.program import Data, Nuisance
@@ -32,8 +33,6 @@ from sumout.structure.factors import Factorisation
 from sumout.structure.interpret import Reader
 from sumout.structure.scopes import Scopes, dependent
 from sumout.structure.structure import Structure, operands_of
-
-MOST_SITES = 2048  # A is a matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +103,7 @@ class Quadratic:
 
 def find_quadratic(structure: Structure, sites: np.ndarray) -> Quadratic | None:
     """The quadratic form in which some sites meet; None where they meet otherwise, or not one number for each."""
-    if len(sites) > MOST_SITES:
+    if len(sites) > MOST_QUADRATIC_SITES:
         return None
     try:
         return _find_quadratic(structure, sites)
