@@ -87,16 +87,16 @@ def maximize(
         one = jax.tree.map(lambda a: a[0], z)
         Guard(made).compare(key_guard, x[0], one)
         if made.sums_all:
-            ends = ascend_exactly(
+            optima = ascend_exactly(
                 lambda x, data: target.log_density(x, one, data), x, z, aim.data,
                 steps=steps, compiler_options=briefly(aim), report=report,
             )  # fmt: skip
         else:
-            ends = ascend_with_draws(
+            optima = ascend_with_draws(
                 target, key_ascent, x, z, aim.data,
                 steps=steps, learning_rate=float(learning_rate), compiler_options=briefly(aim), report=report,
             )  # fmt: skip
-    return build_maximum(made, ends, starts, key_z)
+    return build_maximum(made, optima, starts, key_z)
 
 
 def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, seed: Any, jacobian: Any) -> None:
