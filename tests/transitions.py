@@ -66,10 +66,11 @@ def transition_matrix(move, x, states, data):
     tables = jax.jit(member_tables)(move, x, states, data)
     values, probability = (np.asarray(a) for a in tables)
     matrix = np.zeros((len(flat), len(flat)))
-    columns = [np.flatnonzero(member_columns(move, states) == i)[0] for i in range(move.block.size)]
+    members = member_columns(move, states)
+    columns = {i: np.flatnonzero(members == i)[0] for i in range(move.block.size) if i in members}  # without padding
     for s, row in enumerate(flat):
         outcomes = {row.tobytes(): 1.0}
-        for i, column in enumerate(columns):
+        for i, column in columns.items():
             spread = {}
             for label, weight in outcomes.items():
                 base = np.frombuffer(label).copy()

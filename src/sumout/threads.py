@@ -1,10 +1,10 @@
-"""Work in threads of its own, so that a signal is heard by whoever waits for it.
+"""Work in background threads, so that the main thread can react to signals while it waits.
 
 Python handles signals in its main thread, between two of its own instructions, and there are none of these while code
 is being compiled or compiled code runs. So the main thread does neither: it waits, and a signal ends the waiting. What
-it waited for cannot be ended; it is left behind, and what was to come after it is not begun.
+it waited for cannot be ended; it is abandoned, and what was to come after it is not begun.
 
-The threads are daemons, as a process that was told to end must not wait for what was left behind. But neither can
+The threads are daemons, as a process that was told to end must not wait for abandoned work. But neither can
 Python be shut down beside it: a thread that comes back from compiled code during that brings the process down. So a
 process that ends waits for its threads as usual, but if it was interrupted only briefly, and then ends without being
 shut down. Its exit code is then 130, as after Ctrl-C.
@@ -240,21 +240,21 @@ def _leave(uncaught: BaseException | None) -> NoReturn:
     os._exit(1 if uncaught is not None and not isinstance(uncaught, KeyboardInterrupt) else INTERRUPTED)
 
 
-# Ctrl-C and SIGTERM: a run ends within seconds, with all that was drawn; at a second one at once.
+# Ctrl-C and SIGTERM: a run ends within seconds, with all that was drawn; at a second signal at once.
 #
 # Before the first chunk of draws there is nothing to keep, and the first signal interrupts whatever is being done.
-# From then on it is noted: the loop ends after the chunk that is running, or leaves it behind if it takes too long,
-# and what was drawn gets some time to be named.
+# From then on it only asks: the loop ends after the chunk that is running, or abandons it if it takes too long, and
+# the draws get some time to be post-processed.
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-FOR_CHUNKS, FOR_NAMES = 2.0, 4.0  # seconds after the signal
+SECONDS_FOR_CHUNK, SECONDS_FOR_POSTPROCESSING = 2.0, 4.0  # after the signal
 
 
 class Stop:
-    """Whether a run was asked to stop, and for how long.
+    """Whether a run was asked to stop, and when.
 
     Attributes:
-        is_deferred: whether the first signal is noted only; before, it interrupts.
+        is_deferred: whether the first signal only asks to stop; before, it interrupts.
     """
 
     def __init__(self):
@@ -276,14 +276,14 @@ class Stop:
             raise KeyboardInterrupt
         self._asked = monotonic()
         if not self.is_deferred:
-            raise KeyboardInterrupt("asked to stop before this call has made a draw.")
+            raise KeyboardInterrupt("interrupted before this call has made a draw.")
         with suppress(RuntimeError):  # something was just being printed
-            print("\nsumout: stopping; what was drawn is kept. Once more to leave at once.", file=sys.stderr)
+            print("\nsumout: stopping; what was drawn is kept. A second signal stops at once.", file=sys.stderr)
 
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Ask a run to stop by signals. They reach the main thread only; elsewhere it never is."""
+    """Let signals ask a run to stop. They reach the main thread only."""
     stop = Stop()
     if current_thread() is not main_thread():
         yield stop

@@ -1,6 +1,8 @@
-"""The reading compared with the program itself: change some sites, and see which factors move.
+"""The factor graph compared with the program itself, once, at the first start that is found for it.
 
-It is done once for a program, at the first start that is found for it.
+Some sites are changed: no factor may change that has none of them in its scope, and the factors must add up to the log
+density. Where sites are drawn by a quadratic form, its conditionals must tell how the log density changes, one site,
+with the coordinate of x drawn along with it, at a time.
 """
 
 from typing import Any
@@ -20,11 +22,11 @@ from sumout.plan.plan import Plan
 from sumout.randomness import Key, generator
 from sumout.structure.structure import Structure
 
-# The conditionals of a quadratic form compared with the program itself: one site, and its partner, at a time.
+FLIPS = 4  # times that a random half of the sites is changed
 
 
 class FormGuard:
-    """Watches over a move by a quadratic form."""
+    """Compares the conditionals of a quadratic form with the program."""
 
     def __init__(self, move: QuadraticGibbs):
         self.move, self.program = move, move.form.structure.program
@@ -67,11 +69,8 @@ class FormGuard:
         return log_density(x, z, data), jax.vmap(changed)(sites), move.log_changes(x, z, other_x, other_z, data)
 
 
-FLIPS = 4  # times that a random half of the sites is changed
-
-
 class ReadingGuard:
-    """Watches over the reading of a program."""
+    """Compares the factors of a program with its log density."""
 
     def __init__(self, structure: Structure):
         self.structure = structure
@@ -127,7 +126,7 @@ class ReadingGuard:
 
 
 class Guard:
-    """Watches over all that a plan takes from the reading."""
+    """All such comparisons for a plan."""
 
     def __init__(self, plan: Plan):
         self.program = plan.structure.program

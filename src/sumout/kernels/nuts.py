@@ -7,7 +7,6 @@ Where all of z is summed out this is NUTS on the marginal p(x|y).
 """
 
 from dataclasses import dataclass
-from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -16,18 +15,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from sumout.adaptation.mass_matrix import covariance
 from sumout.errors import OptionError
-from sumout.kernels.adjusted import State, Trajectories
 from sumout.kernels.leapfrog import Point
+from sumout.kernels.metropolis_adjusted import State, TrajectoryKernel
 from sumout.model.program import Data
 from sumout.plan.target import Target
 from sumout.randomness import split, words_of
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["log_density", "acceptance_rate", "step_size", "diverging", "n_steps", "tree_depth", "energy"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Info:
     """What a trajectory has to report.
@@ -52,7 +47,7 @@ class Info:
 
 
 @dataclass(frozen=True)
-class NUTS(Trajectories):
+class NUTS(TrajectoryKernel):
     """A move on z, then a no-U-turn trajectory of x given z.
 
     Attributes:

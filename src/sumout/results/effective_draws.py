@@ -1,4 +1,4 @@
-"""How well chains mix, and whether they agree, with bounds that chance seldom passes.
+"""Effective draws and r_hat, with bounds on r_hat that chance seldom passes.
 
 With S effective draws by the autocorrelation within chains, and W the variance within, the means of the m half chains
 of n draws each vary by m W / S if all chains have the same law. So
@@ -23,10 +23,10 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from sumout.compile.policy import COLUMN_ELEMENTS
 
 MOST_VALUES = 8  # columns for one site
-MOST_JUDGED = 50  # columns of a discrete variable: those in which chains and their halves differ most
+MOST_JUDGED = 50  # columns, of many: those in which chains and their halves differ most
 LEAST_RHAT = 1.01  # below, chains agree well enough whatever chance explains
 FALSE_ALARMS = 1e-3  # how often chance may pass the bound, over all columns of a run
-DRIFT = 0.25  # variance between halves of a chain over that between chains, from which chains drift
+DRIFT = 0.25  # variance between halves of a chain over that between chains, above which chains drift
 FEWEST_CHANGES = 10  # draws of each chain, on average, in which a discrete column has its rarer value; else no verdict
 
 
@@ -153,6 +153,17 @@ def judge_sites(z: np.ndarray, fewest: float) -> SiteMixing:
     return SiteMixing(least, *worst, num_sites, len(apart), len(frozen), len(slow))
 
 
+def slowest(columns: np.ndarray) -> tuple[float, float]:
+    """The fewest effective draws and the largest r_hat over columns, `(chain, draw, column)`; NaN if none changes."""
+    columns = columns[..., columns.std(axis=(0, 1)) > 0]
+    judged = columns[..., np.argsort(-_difference(columns))[:MOST_JUDGED]]
+    each = [judged[..., i] for i in range(judged.shape[-1])]
+    with np.errstate(divide="ignore", invalid="ignore"):  # what never changes within a chain has an infinite r_hat
+        ess = [float(effective_sample_size(column)) for column in each]
+        r_hat = [float(split_gelman_rubin(column)) for column in each]
+    return min(ess, default=np.nan), max(r_hat, default=np.nan)
+
+
 def effective_draws(column: np.ndarray) -> float:
     """ArviZ's effective draws in the bulk of a column, `(chain, draw)`; disagreement of chains counts."""
     from arviz_stats.base import array_stats  # takes half a second to import
@@ -185,31 +196,6 @@ def _pieces(z: np.ndarray) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
 
 
 def _difference(columns: np.ndarray) -> np.ndarray:
-    """Variance between the means of half chains, as a part of the whole."""
-    half = columns.shape[1] // 2
-    means = np.concatenate([columns[:, :half].mean(axis=1), columns[:, half:].mean(axis=1)])
-    return means.var(axis=0) / columns.var(axis=(0, 1))
-
-
-# How well chains mix: the fewest effective draws over many columns of numbers.
-#
-# Of many columns only those in which chains and their halves differ most are judged.
-
-MOST_COLUMNS = 50
-
-
-def slowest(columns: np.ndarray) -> tuple[float, float]:
-    """The fewest effective draws and the largest r_hat over the columns; NaN where none of them ever changes."""
-    columns = columns[..., columns.std(axis=(0, 1)) > 0]
-    judged = columns[..., np.argsort(-_disagreement(columns))[:MOST_COLUMNS]]
-    each = [judged[..., i] for i in range(judged.shape[-1])]
-    with np.errstate(divide="ignore", invalid="ignore"):  # what never changes within a chain has an infinite r_hat
-        ess = [float(effective_sample_size(column)) for column in each]
-        r_hat = [float(split_gelman_rubin(column)) for column in each]
-    return min(ess, default=np.nan), max(r_hat, default=np.nan)
-
-
-def _disagreement(columns: np.ndarray) -> np.ndarray:
     """Variance between the means of half chains, as a part of the whole."""
     half = columns.shape[1] // 2
     means = np.concatenate([columns[:, :half].mean(axis=1), columns[:, half:].mean(axis=1)])

@@ -112,7 +112,7 @@ class Likelihood:
         """The same, for all values before the one at which the density of the datum changes, and for all others."""
         assert self.changes is not None
         change = self.changes[name].ravel()
-        # By how many zeros a value has: none, or one, which then is the datum's own where that is zero.
+        # Weights by how many data rule a value out: none, or one, which then is the datum's own where that is zero.
         each = jnp.where(jnp.stack([zeros == 0, zeros == 1], axis=1), weights[:, None], -jnp.inf)
         both = jnp.stack([each, each[::-1]], axis=1)
         totals = jax.lax.scan(_add, jnp.full(both.shape[1:], -jnp.inf), both)[1]  # before and after each value

@@ -182,12 +182,12 @@ def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int, lea
     goals = find_goals(closed.jaxpr.eqns, env, leaves, members.counts == size)
     roles.needed.update((variable, goal != NOWHERE) for variable, goal in goals.items())
     for number, eqn in enumerate(closed.jaxpr.eqns):
-        outs = [v for v in eqn.outvars if env[v].ids is not None]
-        if not outs:
-            continue
         operands = [v for v in eqn.invars if not isinstance(v, Literal)]
         if any(v in roles.failed for v in operands):
-            roles.failed.update(outs)
+            roles.failed.update(eqn.outvars)  # also those that depend on no site, as an empty slice does
+            continue
+        outs = [v for v in eqn.outvars if env[v].ids is not None]
+        if not outs:
             continue
         has_joint = any(v in roles.joint for v in operands)
         if not has_joint and all(members.counts[env[v].scopes].max(initial=0) <= 1 for v in outs):
