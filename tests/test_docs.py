@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import sumout
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 PLACES = (ROOT, ROOT / "src", ROOT / "src/sumout", ROOT / "src/sumout_studies")
@@ -58,6 +60,29 @@ def test_every_command_that_is_named_exists():
             assert target in targets, f"{path.name}: make {target}"
         for module in re.findall(r"python -m (benchmarks[\w.]*)", text):
             assert is_there(f"{module.replace('.', '/')}.py") or is_there(module.replace(".", "/")), module
+
+
+def test_every_name_that_a_document_uses_occurs_in_the_code():
+    files = [path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    words = set(re.findall(r"\w+", "".join(path.read_text() for path in files if path != Path(__file__))))
+    words |= set(re.findall(r"\w+", (ROOT / "pyproject.toml").read_text() + (ROOT / "Makefile").read_text()))
+    for path in DOCUMENTS:
+        spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL))
+        names = {name for span in spans for name in re.findall(r"(?<![\w./-])[A-Za-z_]{4,}(?![\w/-])", span)}
+        ours = {name for name in names if not name.startswith("JAX_") and not name.endswith("_")}  # not num_*
+        assert ours - words == set(), path.name
+
+
+def test_the_readme_shows_what_explain_says():
+    blocks = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    scope = {"__name__": "model"}
+    exec(blocks[0][1].split("result = ")[0], scope)
+    assert str(sumout.explain(scope["program"])).strip() == next(b for kind, b in blocks if kind == "text").strip()
+
+
+def test_the_row_that_is_explained_is_in_the_table():
+    shown = re.search(r"```text\n(\*_elementwise.*)\n```", (ROOT / "CONTRIBUTING.md").read_text()).group(1)
+    assert shown in (ROOT / "src/sumout/jaxpr/primitives.py").read_text()
 
 
 def test_what_could_be_stale_is_seen():
