@@ -236,7 +236,7 @@ STRAIGHT, CROSSED = np.array([0, 1]), np.array([1, 0])
 def test_labels_that_differ_between_chains_are_named():
     orders = np.array([STRAIGHT, CROSSED, STRAIGHT, CROSSED])[:, None].repeat(1000, axis=1)
     _, text = complaints(tree_of(mixture(np.random.default_rng(6), orders), ["z"]))
-    assert "labels of the components of mu, sigma, weights, z are switched between chains:" in text
+    assert "labels of the components of mu, sigma, weights, z switch between chains:" in text
     assert "OrderedTransform on mu" in text
     assert "disagree" not in text
     assert "worth only" not in text
@@ -246,7 +246,7 @@ def test_labels_that_switch_within_chains_are_named():
     rng = np.random.default_rng(7)
     orders = np.stack([STRAIGHT, CROSSED])[rng.integers(0, 2, size=(CHAINS, 5))].repeat(200, axis=1)
     _, text = complaints(tree_of(mixture(rng, orders), ["z"]))
-    assert "labels of the components of mu, sigma, weights, z are switched between chains and within them" in text
+    assert "labels of the components of mu, sigma, weights, z switch between chains and within them" in text
     assert "disagree" not in text
 
 
@@ -273,5 +273,5 @@ def test_transitions_between_switched_states_are_part_of_the_labels():
         "rates": np.stack([rates[np.ix_(o, o)] for o in orders])[:, None] + 0.01 * rng.normal(size=noise.shape),
     }
     _, text = complaints(tree_of(posterior))
-    assert "components of mu, rates are switched between chains" in text
+    assert "components of mu, rates switch between chains" in text
     assert "disagree" not in text
