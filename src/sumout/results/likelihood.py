@@ -38,7 +38,7 @@ from sumout.tables.blocks import num_values
 from sumout.tables.factor_sums import share
 from sumout.tables.logsumexp import log_sum_columns
 
-MANY = 16  # values of a site from which it pays to look for the one where a density changes
+MANY = 16  # values
 
 
 @dataclass(frozen=True, eq=False)
