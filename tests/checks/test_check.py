@@ -306,7 +306,7 @@ def test_a_checkup_is_kept_and_prints():
     assert not first
     assert "error: the log density does not depend on 'b'" in str(first)
     with pytest.raises(ModelError):
-        first.tell()
+        first.raise_or_warn()
 
 
 def test_single_precision():

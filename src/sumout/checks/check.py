@@ -50,7 +50,7 @@ class Checkup:
         """What looks wrong, but does not stop a run."""
         return [finding.message for finding in self.findings if finding.error is None]
 
-    def tell(self) -> None:
+    def raise_or_warn(self) -> None:
         """Raise the first error; give the warnings if there is none."""
         for finding in self.findings:
             if finding.error is not None:

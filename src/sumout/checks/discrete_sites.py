@@ -114,7 +114,7 @@ def check_barriers(exam: Examination) -> Iterator[Finding]:
     if not moves or not len(exam.anchors) or not exam.plan.structure.num_edges or not (exam.tried == -np.inf).any():
         return  # nothing is impossible, or only what a site can leave by itself: no barriers
     x = np.broadcast_to(exam.x[exam.anchors[0]], (NUM_POINTS, exam.program.num_x))
-    z, reach = _reach(exam, moves, x)
+    z, reach = _wander(exam, moves, x)
     is_possible = np.isfinite(exam.evaluate(x, z)[0])
     names: set[str] = set()
     for move, reached in zip(moves, reach, strict=True):
@@ -126,7 +126,7 @@ def check_barriers(exam: Examination) -> Iterator[Finding]:
         yield Finding(_describe(exam, [name for name in exam.program.z if name in names]))
 
 
-def _reach(exam: Examination, moves: list[Any], x: np.ndarray) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+def _wander(exam: Examination, moves: list[Any], x: np.ndarray) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Where z ends from several starts; for each move, which values of its members had a positive probability.
 
     Axes: start, (part of a stack,) value, member.
@@ -165,7 +165,7 @@ def _reach(exam: Examination, moves: list[Any], x: np.ndarray) -> tuple[dict[str
 
 
 def _summed_apart(exam: Examination) -> list[str]:
-    """The sites that are summed out, if none of them is in a component with one that is drawn."""
+    """The sites that are summed out, if no factor, nor a chain of them, joins one to a site that is drawn."""
     plan, structure = exam.plan, exam.plan.structure
     summed = [name for name, choices in plan.choices.items() if all(choice.method == "sum" for choice in choices)]
     labels = {
@@ -200,7 +200,7 @@ def _describe(exam: Examination, names: list[str]) -> str:
             plan_for(exam.program, overrides)
         except OptionError:
             continue
-        advice = f"Use plan={overrides}, which draws them jointly."
+        advice = f"Ask for plan={overrides}, which moves them together."
         break
     return (
         f"{', '.join(repr(name) for name in names)} cannot be moved one site at a time to all possible values: "

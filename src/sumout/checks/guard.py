@@ -22,11 +22,11 @@ from sumout.plan.plan import Plan
 from sumout.randomness import Key, generator
 from sumout.structure.structure import Structure
 
-FLIPS = 4  # times that a random half of the sites is changed
+# The conditionals of a quadratic form compared with the program itself: one site, and its partner, at a time.
 
 
 class FormGuard:
-    """Compares the conditionals of a quadratic form with the program."""
+    """Watches over a move by a quadratic form."""
 
     def __init__(self, move: QuadraticGibbs):
         self.move, self.program = move, move.form.structure.program
@@ -67,6 +67,9 @@ class FormGuard:
             return log_density(x_j, move.block.place(z, jnp.where(sites == j, then, now)), data)
 
         return log_density(x, z, data), jax.vmap(changed)(sites), move.log_changes(x, z, other_x, other_z, data)
+
+
+FLIPS = 4  # times that a random half of the sites is changed
 
 
 class ReadingGuard:

@@ -1,4 +1,4 @@
-"""Unbounded counts that cannot be sampled: their posterior is improper, or no step of one alone is possible.
+"""Unbounded counts that cannot be sampled: their probabilities do not add up, or no step of one alone is possible.
 
 Given all else, the log density of a count n must fall faster than −log n, or its sum is not finite: a count whose
 distribution was masked away, and of which the data say nothing above some value. And Metropolis steps change one count
@@ -31,7 +31,7 @@ PAIRED = (1, -1, 2, -2, 3, -3)  # steps of another count
 
 
 def check_counts(exam: Examination) -> Iterator[Finding]:
-    """Every count should have a proper conditional, and steps of positive probability."""
+    """Every count should have a law that can be summed, and steps that are possible."""
     moves = [move for move in exam.plan.moves if _is_of_counts(move)]
     if not moves or not len(exam.anchors):
         return
@@ -77,7 +77,7 @@ def _members(moves: list[Any]) -> np.ndarray:
 
 
 def _look(exam: Examination, moves: list[Any], anchor: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each member: whether its tail is improper, and whether no step of it alone is possible."""
+    """For each member: whether its law has no end, and whether no step of it alone is possible."""
     far = np.stack([FAR, 2 * FAR], axis=1)
 
     def of_block(one: Metropolis, x: Array, z: Nuisance, data: Any) -> tuple[Array, Array]:

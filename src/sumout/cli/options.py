@@ -26,7 +26,7 @@ DATA:
   .npz     arrays by name, as numpy.savez writes them
   .json    an object: names, each with a number or lists of numbers
   Each name is given to the parameter of that name. Names that no parameter has
-  are left out, and told. The only column of a .csv may have any name if the
+  are left out, and reported. The only column of a .csv may have any name if the
   function needs one array only. Single numbers: --set K=3, --set is_on=true."""
 
 

@@ -95,14 +95,14 @@ class NUTS(TrajectoryKernel):
         # As words: BlackJAX's conditions look to JAX's watch (jax_debug_key_reuse) as if they used a key twice.
         raw_key = words_of(key_x)
         kernel: Any = nuts.build_kernel()
-        end, told = kernel(raw_key, start, log_density, step_size, variance, self.max_depth)
+        end, details = kernel(raw_key, start, log_density, step_size, variance, self.max_depth)
         info = Info(
             end.logdensity,
-            told.acceptance_rate,
+            details.acceptance_rate,
             step_size,
-            told.is_divergent,
-            told.num_integration_steps,
-            told.num_trajectory_expansions,
-            told.energy,
+            details.is_divergent,
+            details.num_integration_steps,
+            details.num_trajectory_expansions,
+            details.energy,
         )
         return State(Point(end.position, end.logdensity, end.logdensity_grad), z, state.tuning), info

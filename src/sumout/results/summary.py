@@ -254,13 +254,13 @@ def _lost(idata: "xr.DataTree") -> list[str]:
 def locate(where: np.ndarray) -> str:
     """Marked draws, axes (chain, draw), as in "chain 0 (draws 3, 17, 18 and 4 more), chain 2 (draw 5)"."""
     chains = np.flatnonzero(where.any(axis=1))
-    told = []
+    listed = []
     for chain in chains[:MOST_SHOWN].tolist():
         draws = np.flatnonzero(where[chain])
         more = f" and {len(draws) - MOST_SHOWN} more" if len(draws) > MOST_SHOWN else ""
         shown = ", ".join(map(str, draws[:MOST_SHOWN].tolist()))
-        told.append(f"chain {chain} (draw{'s' if len(draws) > 1 else ''} {shown}{more})")
-    return ", ".join(told) + (f" and {len(chains) - MOST_SHOWN} more chains" if len(chains) > MOST_SHOWN else "")
+        listed.append(f"chain {chain} (draw{'s' if len(draws) > 1 else ''} {shown}{more})")
+    return ", ".join(listed) + (f" and {len(chains) - MOST_SHOWN} more chains" if len(chains) > MOST_SHOWN else "")
 
 
 def _chains(numbers: np.ndarray) -> str:

@@ -152,7 +152,7 @@ def sample(
             ready = set_up(program, kernel, plan)
             postprocess = ready.postprocessing(log_likelihood)
             ready.prepare(chains, postprocess)
-        check_plan(ready.plan).tell()
+        check_plan(ready.plan).raise_or_warn()
         options = {
             "kernel": repr(ready.kernel), "seed": seed, "tune": tune,
             "plan": json.dumps(dict(plan or {})), "drawn": ready.plan.drawn,
