@@ -101,6 +101,16 @@ def divide(a: Any, b: Any) -> Any:
     return np.where(b == 0, -1, whole).astype(np.asarray(a).dtype)
 
 
+def convert(a: Any, *, new_dtype: Any, **_: Any) -> np.ndarray:
+    """The same numbers in another type."""
+    return np.asarray(a).astype(new_dtype)
+
+
+def integer_pow(a: Any, *, y: int, **_: Any) -> Any:
+    """A power."""
+    return a**y
+
+
 def select_n(which: Any, *cases: Any) -> Any:
     """Each element from the case that is asked for there."""
     return np.select([np.asarray(which) == i for i in range(len(cases))], cases)

@@ -13,6 +13,7 @@ partner each, then site and partner have a joint conditional in closed form: for
 All of this is read off the program, by degrees of polynomials and by scopes in which x counts, too.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -179,7 +180,8 @@ class _Search:
             reached = [v for v, is_wanted in zip(eqn.outvars, wanted, strict=True) if is_wanted]
             found = [v for v in reached if self._is_one_each(v) and (is_last or not go_far)]
             arrays.extend(found)
-            return [(len(found) < len(reached) and v in operands) or None for v in eqn.invars]
+            goes_on = len(found) < len(reached)
+            return [True if goes_on and v in operands else None for v in eqn.invars]
 
         jaxpr = self.closed.jaxpr
         wanted = walk_back(jaxpr.eqns, dict.fromkeys(leaves, True), step, lambda one, _: one)
@@ -187,7 +189,7 @@ class _Search:
 
     def _is_one_each(self, variable: Var) -> bool:
         """Whether each element depends on one site, and there are no more elements than sites."""
-        return self.most_sites(variable) == 1 and np.prod(shape_of(variable)) <= len(self.sites)
+        return self.most_sites(variable) == 1 and math.prod(shape_of(variable)) <= len(self.sites)
 
 
 def _find_partners(
