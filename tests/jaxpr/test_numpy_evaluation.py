@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from sumout.jaxpr.numpy_evaluation import evaluate, gather_windows
+from sumout.jaxpr.numpy_evaluation import evaluate
+from sumout.jaxpr.numpy_forms import gather
 from sumout.model.arguments import as_jax
 
 FILL, CLIP = lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.CLIP
@@ -32,7 +33,7 @@ def test_gathers_are_those_of_jax(name, mode):
     indices = rng.integers(-2, 7, shape).astype(np.int32)
     options = {"dimension_numbers": numbers, "slice_sizes": sizes}
     expected = lax.gather(array, indices, mode=mode, fill_value=0, **options)
-    np.testing.assert_array_equal(gather_windows(array, indices, is_clipped=mode == CLIP, **options), expected)
+    np.testing.assert_array_equal(gather(array, indices, mode=mode, **options), expected)
 
 
 def test_only_what_is_wanted_is_evaluated_and_by_numpy_if_that_is_exact():

@@ -8,9 +8,10 @@ import pytest
 from jax.extend.core import ClosedJaxpr, DropVar, jaxpr_as_fun
 from jax.scipy.special import xlogy
 
-from sumout.jaxpr.equations import all_equations, names_in, traced_once
+from sumout.jaxpr.equations import traced_once
 from sumout.jaxpr.numpy_evaluation import compute
 from sumout.jaxpr.simplify import simplify
+from sumout.jaxpr.walk import all_equations, names_in
 from sumout.randomness import uniform
 
 from programs import ENUMERABLE

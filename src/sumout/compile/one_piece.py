@@ -22,16 +22,17 @@ import jaxlib
 from jax.extend.core import ClosedJaxpr
 
 from sumout.compile.policy import ONE_PIECE_ARGUMENTS, ONE_PIECE_ARRAY
-from sumout.jaxpr.equations import all_equations, names_in
+from sumout.jaxpr.primitives import Kind, names_of, row_of
+from sumout.jaxpr.walk import all_equations, names_in
 
 LOG = logging.getLogger("sumout.compile")
 TESTED = ("0.10",)  # releases of jaxlib; `make test` with a new one tells whether it can be added
 MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
 # Without its newer emitters XLA writes scatters as loops, and without the library YNN reductions: both can be inside.
 OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_experimental_ynn_fusion_type": ""}
-OF_LAYOUT = {"broadcast_in_dim", "dynamic_update_slice", "while", "scan", "cond", "jit", "pjit", "reshape"}
-LOOK_UPS = {"gather", "dynamic_slice"}  # whose first operand may be large: only what is found there counts
-REFUSED = {"sort", "cholesky", "triangular_solve", "eigh", "lu", "qr", "svd", "fft", "conv_general_dilated"}
+OF_LAYOUT = {"broadcast_in_dim", "dynamic_update_slice", "reshape"}  # nothing is computed, and in place at that
+LOOK_UPS = names_of(Kind.GATHER, Kind.SLICE)  # whose first operand may be large: only what is found there counts
+REFUSED = names_of(Kind.SORT, Kind.MATRIX, Kind.TRIANGULAR_SOLVE, Kind.TRANSFORM, Kind.CONVOLUTION)
 
 
 def is_tested() -> bool:
@@ -81,6 +82,7 @@ def fits_one_piece(closed: ClosedJaxpr) -> bool:
 
 def largest_array(closed: ClosedJaxpr) -> int:
     """Elements of the largest array that something is computed from or into."""
-    computing = [eqn for eqn in all_equations(closed.jaxpr) if eqn.primitive.name not in OF_LAYOUT]
+    whole = all_equations(closed.jaxpr)
+    computing = [eqn for eqn in whole if not row_of(eqn).is_control and eqn.primitive.name not in OF_LAYOUT]
     operands = [v for eqn in computing for v in eqn.invars[eqn.primitive.name in LOOK_UPS :]]
     return max((v.aval.size for v in [*operands, *(v for eqn in computing for v in eqn.outvars)]), default=0)

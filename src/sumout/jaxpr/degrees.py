@@ -5,108 +5,99 @@ than it is, never lower; what is no polynomial, or might not be one, is `BEYOND`
 """
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Jaxpr, Literal, Var
+from jax.extend.core import ClosedJaxpr, Literal, Var
 
-from sumout.jaxpr.numpy_evaluation import MOVEMENTS
+from sumout.jaxpr.numpy_evaluation import compute
+from sumout.jaxpr.primitives import Kind, Linear, row_of
+from sumout.jaxpr.walk import following, shape_of, variables, walk
 
-BEYOND = 100
+BEYOND = 100  # more than any degree that a pass asks for, and sums of it are far from overflowing
 
-Degrees = dict[Var, np.ndarray]  # variables that are not in it have degree 0 everywhere
 IsOne = Callable[[Var], np.ndarray]
 
 
-def find_degrees(jaxpr: Jaxpr, given: Mapping[Var, np.ndarray], is_one: IsOne | None = None) -> Degrees:
+class Degrees(dict[Var, np.ndarray]):
+    """The degrees of the elements of variables; a variable that is not in it has degree 0 everywhere."""
+
+    def __missing__(self, variable: Var) -> np.ndarray:
+        return np.zeros(shape_of(variable), np.int64)
+
+    def highest(self, variable: Var | Literal, live: np.ndarray | bool = True) -> int:
+        """The highest degree among the elements of a variable, or among some of them."""
+        return 0 if isinstance(variable, Literal) else int(np.max(np.where(live, self[variable], 0), initial=0))
+
+
+def find_degrees(closed: ClosedJaxpr, given: Mapping[Var, np.ndarray], is_one: IsOne | None = None) -> Degrees:
     """The degrees of all variables.
 
     Args:
-        jaxpr: a flat one.
+        closed: a flat program.
         given: the degrees of some variables, taken for granted; all other arguments are constants.
         is_one: for each element of a variable, whether it depends on one of the numbers at most. With it, a product of
             several of them counts as `BEYOND`: what is of degree two is then a sum of functions of one number each.
     """
-    found: Degrees = {v: degree for v, degree in given.items() if degree.any()}
-    for eqn in jaxpr.eqns:
-        if not any(_is_in(found, v) for v in eqn.invars):
-            continue
-        degrees = _rule(eqn, [_read(found, v) for v in eqn.invars])
-        if is_one is not None and _multiplies(eqn, found):
+    varying = following(closed, [v for v, degree in given.items() if degree.any()])
+
+    def step(eqn: Any, operands: list[np.ndarray]) -> list[np.ndarray]:
+        degrees = _rule(eqn, operands)
+        if is_one is not None and _multiplies(eqn, operands):
             degrees = [np.where(is_one(v), d, BEYOND) for v, d in zip(eqn.outvars, degrees, strict=True)]
-        for variable, degree in zip(eqn.outvars, degrees, strict=True):
-            if variable not in given and np.any(degree):
-                found[variable] = np.broadcast_to(np.minimum(degree, BEYOND), shape_of(variable))
+        return [
+            given[v] if v in given else np.broadcast_to(np.minimum(degree, BEYOND), shape_of(v))
+            for v, degree in zip(eqn.outvars, degrees, strict=True)
+        ]
+
+    affected = [eqn for eqn in closed.jaxpr.eqns if not varying.isdisjoint(variables(eqn.invars))]
+    found = Degrees(given)
+    walk(affected, found, step, lambda literal: np.zeros(shape_of(literal), np.int64))
     return found
 
 
-def degree_of(found: Degrees, variable: Var | Literal, live: np.ndarray | None = None) -> int:
-    """The highest degree among the elements of a variable, or among some of them."""
-    degrees = _read(found, variable)
-    return int(np.max(degrees if live is None else np.where(live, degrees, 0), initial=0))
-
-
-def _is_in(found: Degrees, variable: Var | Literal) -> bool:
-    return not isinstance(variable, Literal) and variable in found
-
-
-def _read(found: Degrees, variable: Any) -> np.ndarray:
-    return found[variable] if _is_in(found, variable) else np.zeros(shape_of(variable), np.int64)
-
-
-def shape_of(variable: Any) -> tuple[int, ...]:
-    """Of a variable or literal."""
-    return np.shape(variable.val) if isinstance(variable, Literal) else variable.aval.shape
-
-
-def _multiplies(eqn: Any, found: Degrees) -> bool:
+def _multiplies(eqn: Any, operands: list[np.ndarray]) -> bool:
     """Whether an equation takes products of what is not constant."""
-    name = eqn.primitive.name
-    return name in ("integer_pow", "square") or (
-        name in ("mul", "dot_general") and all(_is_in(found, v) for v in eqn.invars)
-    )
+    row = row_of(eqn)
+    return (row.power is not None or row.linear is Linear.EACH) and all(degree.any() for degree in operands)
 
 
 def _rule(eqn: Any, operands: list[np.ndarray]) -> list[np.ndarray]:
-    name, params, out = eqn.primitive.name, eqn.params, eqn.outvars[0].aval
-    if name in MOVEMENTS:
-        moved = MOVEMENTS[name](*operands, **params)
-        return list(moved) if eqn.primitive.multiple_results else [moved]
-    if _is_always_true(eqn):
-        return [np.zeros(out.shape, np.int64)]
+    """The degrees of the results from those of the operands."""
+    row, out = row_of(eqn), eqn.outvars[0].aval
+    is_varying = [bool(degree.any()) for degree in operands]
+    if row.is_movement:
+        return compute(eqn, operands)
+    if not any(is_varying) or _is_always_true(eqn):
+        return [np.zeros(shape_of(v), np.int64) for v in eqn.outvars]
     if len(eqn.outvars) == 1 and jnp.issubdtype(out.dtype, jnp.floating):
-        degree = _arithmetic(name, params, operands)
-        if degree is not None:
-            return [degree]
-    return [np.full(v.aval.shape, BEYOND) for v in eqn.outvars]
+        exponent = row.exponent(eqn.params)
+        if exponent is not None:
+            return [exponent * operands[0]]
+        if row.linear is Linear.EACH:
+            return [_each(row.kind, operands)]
+        if row.is_linear_in(is_varying):
+            return [_together(eqn, operands)]
+    return [np.full(shape_of(v), BEYOND) for v in eqn.outvars]
 
 
-def _arithmetic(name: str, params: Any, operands: list[np.ndarray]) -> np.ndarray | None:
-    first, *others = operands
-    if name in ("add", "add_any", "sub"):
-        return np.maximum(first, others[0])
-    if name in ("neg", "convert_element_type", "optimization_barrier"):
-        return first
-    if name == "mul":
-        return first + others[0]
-    if name == "dot_general":
-        return np.asarray(first.max(initial=0) + others[0].max(initial=0))
-    if name == "div" and not others[0].any():
-        return first + others[0]
-    if name == "square":
-        return 2 * first
-    if name == "integer_pow" and params["y"] >= 0:
-        return params["y"] * first
-    if name == "reduce_sum":
-        return first.max(axis=tuple(params["axes"]), initial=0)
-    if name == "cumsum":
-        return np.asarray(first.max(initial=0))
-    if name == "select_n" and not first.any():
-        return np.max(np.broadcast_arrays(*others), axis=0)
-    if name in ("gather", "dynamic_slice") and not any(other.any() for other in others):
-        return np.asarray(first.max(initial=0))
-    return None
+def _each(kind: Kind, operands: list[np.ndarray]) -> np.ndarray:
+    """The degree of a product is the sum of those of its factors."""
+    if kind is Kind.ELEMENTWISE:
+        return operands[0] + operands[1]
+    return np.asarray(operands[0].max(initial=0) + operands[1].max(initial=0))
+
+
+def _together(eqn: Any, operands: list[np.ndarray]) -> np.ndarray:
+    """The degree of a sum is the highest of those of its terms."""
+    kind = row_of(eqn).kind
+    if kind is Kind.REDUCTION:
+        return operands[0].max(axis=tuple(eqn.params["axes"]), initial=0)
+    if row_of(eqn).is_elementwise or kind is Kind.BARRIER:
+        return reduce(np.maximum, operands)
+    return np.asarray(max(degree.max(initial=0) for degree in operands))
 
 
 def _is_always_true(eqn: Any) -> bool:

@@ -1,43 +1,21 @@
 """Run single equations of a jaxpr; what is known of counters and indices is computed at once instead of traced."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import partial_eval
 
 from sumout.errors import note_unforeseen
 from sumout.jaxpr.numpy_evaluation import compute, is_exact_by_numpy
 from sumout.jaxpr.simplify import simplify
 
-MOST_KNOWN = 2**17  # elements
-
-
-def read_variable(env: dict[Var, Any], variable: Var | Literal) -> Any:
-    """The value of a variable or literal."""
-    return variable.val if isinstance(variable, Literal) else env[variable]
-
-
-def all_equations(jaxpr: Jaxpr, seen: set[int] | None = None) -> Iterator[Any]:
-    """Of a jaxpr and of all that it calls, each once."""
-    seen = set() if seen is None else seen
-    if id(jaxpr) in seen:
-        return
-    seen.add(id(jaxpr))
-    for eqn in jaxpr.eqns:
-        yield eqn
-        for inner in jaxprs_in_params(eqn.params):
-            yield from all_equations(inner, seen)
-
-
-def names_in(closed: ClosedJaxpr) -> set[str]:
-    """Names of all primitives that are run."""
-    return {eqn.primitive.name for eqn in all_equations(closed.jaxpr)}
+MOST_KNOWN = 2**17  # elements of an array of indices: beyond that it costs more to hold than to compute again
 
 
 def bind(eqn: Any, operands: Sequence[Any]) -> list[Any]:
@@ -113,35 +91,6 @@ def is_exact(aval: Any) -> bool:
     """Whether sums of such numbers are sums: not so for unsigned and short integers, which wrap around."""
     dtype = aval.dtype
     return jnp.issubdtype(dtype, jnp.floating) or (jnp.issubdtype(dtype, jnp.signedinteger) and dtype.itemsize >= 4)
-
-
-# A part of a flat program: what leads to some of its variables, with others given.
-
-
-def cut(closed: ClosedJaxpr, outputs: Sequence[Var | Literal], given: Collection[Var] = ()) -> ClosedJaxpr:
-    """The equations that `outputs` need; variables in `given` are arguments, after those that there are already."""
-    jaxpr, given = closed.jaxpr, list(dict.fromkeys(given))
-    needed = {v for v in outputs if not isinstance(v, Literal)} - set(given)
-    kept = []
-    for eqn in reversed(jaxpr.eqns):
-        if any(v in needed for v in eqn.outvars):
-            kept.append(eqn)
-            needed |= {v for v in eqn.invars if not isinstance(v, Literal)} - set(given)
-    invars = [*jaxpr.invars, *(v for v in given if v not in jaxpr.invars)]
-    part = jaxpr.replace(invars=invars, outvars=list(outputs), eqns=kept[::-1])
-    return ClosedJaxpr(part, closed.consts)
-
-
-def following(closed: ClosedJaxpr, variables: Iterable[Any]) -> set[Any]:
-    """Some variables, and all that are computed from them."""
-    found = set(variables)
-    for eqn in closed.jaxpr.eqns:
-        if any(not isinstance(v, Literal) and v in found for v in eqn.invars):
-            found.update(eqn.outvars)
-    return found
-
-
-# Which of its inputs does each output of a traced function depend on?
 
 
 def used_inputs(closed: ClosedJaxpr) -> list[list[bool]]:

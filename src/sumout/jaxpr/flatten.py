@@ -1,9 +1,9 @@
 """Trace a function to one flat jaxpr in which sums stand open.
 
 Nested `jit` bodies are written out, an inner product becomes a sum of products, a function of a choice a choice between
-few values of the function (`choices.py`), and a loop is run for all its steps at once as far as nothing recurs in it
-(`loops.py`). Functions with derivative rules of their own (`custom_jvp`,
-`custom_vjp`) stay whole: the factors must be differentiable as the program was.
+few values of the function, and a loop is run for all its steps at once as far as nothing recurs in it (`scans.py`).
+Functions with derivative rules of their own (`custom_jvp`, `custom_vjp`) stay whole: the factors must be differentiable
+as the program was.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from sumout.errors import note_unforeseen
-from sumout.jaxpr.equations import bind, read_variable, trace
-from sumout.jaxpr.primitives import is_elementwise, names_within
+from sumout.jaxpr.equations import bind, trace
+from sumout.jaxpr.primitives import Kind, is_elementwise, is_function, row_of
 from sumout.jaxpr.scans import Loop, run_at_once
-from sumout.jaxpr.simplify import CALLS, simplify
+from sumout.jaxpr.simplify import simplify
 from sumout.jaxpr.singular_points import with_rules
+from sumout.jaxpr.walk import body, run
 
 # A function of a choice between a few numbers is computed for the numbers, not for every element chosen.
 #
@@ -33,8 +34,6 @@ from sumout.jaxpr.singular_points import with_rules
 # what it cannot take. The numbers must not depend on z: then all that is computed before the choice is computed once,
 # whatever values z takes. Nor may a number that is never chosen spoil a derivative, as 0 would in log(0 · x). So no
 # case is made of x and of what is not x.
-
-FUNCTIONS = frozenset(("exp", "expm1", "integer_pow", "lgamma", "log", "log1p", "logistic", "neg", "square", "tanh"))
 
 
 class _Choice(NamedTuple):
@@ -65,7 +64,7 @@ class Choices:
         choices = [choice for choice in chosen if choice]
         if not choices or not _is_in_place(eqn) or any(choice.which is not choices[0].which for choice in choices):
             return None
-        if not (any(choice.is_function for choice in choices) or FUNCTIONS & names_within(eqn)):
+        if not (any(choice.is_function for choice in choices) or is_function(eqn)):
             return None
         others = {id(operand) for operand, choice in zip(operands, chosen, strict=True) if not choice}
         if others & (self._from_x | self._from_z):
@@ -86,10 +85,9 @@ class Choices:
     def watch(self, eqn: Any, operands: Sequence[Any], results: Sequence[Any]) -> None:
         """Take note of an equation that was run."""
         self._follow(operands, results)
-        name = eqn.primitive.name
-        if name == "broadcast_in_dim" and jnp.size(operands[0]) == 1:
+        if eqn.primitive.name == "broadcast_in_dim" and jnp.size(operands[0]) == 1:
             self._numbers[id(results[0])] = operands[0]
-        if name == "select_n" and jnp.ndim(operands[0]):
+        if row_of(eqn).kind is Kind.SELECT and jnp.ndim(operands[0]):
             which, *cases = operands
             follows_from_z = id(which) in self._from_z and id(which) not in self._from_x
             if follows_from_z and all(id(case) in self._numbers and id(case) not in self._from_z for case in cases):
@@ -130,36 +128,35 @@ def flatten(fn: Callable[..., Any], x: Any, z: Any, data: Any) -> ClosedJaxpr:
 def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1) -> ClosedJaxpr:
     """Written out; of its arguments so many are x, and so many after them z."""
 
-    def run(*args: Any) -> list[Any]:
+    def write_out(*args: Any) -> list[Any]:
         choices = Choices(args[:num_x], args[num_x : num_x + num_z])
         return _run(alive.jaxpr, alive.consts, args, choices)
 
     args = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars]
     alive = simplify(closed)
-    flat = simplify(jax.make_jaxpr(run)(*args))
+    flat = simplify(jax.make_jaxpr(write_out)(*args))
     # Running a loop at once may bring calls to light that were hidden in it.
-    has_calls = any(eqn.primitive.name in CALLS for eqn in flat.jaxpr.eqns)
+    has_calls = any(row_of(eqn).kind is Kind.CALL for eqn in flat.jaxpr.eqns)
     return _retrace(flat, num_x, num_z, times + 1) if has_calls and times < MOST_TIMES else flat
 
 
 def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], choices: Choices) -> list[Any]:
     """Run a jaxpr with its calls written out and its loops opened."""
-    env: dict[Var, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
-    for eqn in jaxpr.eqns:
-        operands = [read_variable(env, v) for v in eqn.invars]
-        if eqn.primitive.name in CALLS:
-            body: Any = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-            jaxpr_of, consts_of = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
-            results = _run(jaxpr_of, consts_of, operands, choices)
-        elif eqn.primitive.name == "scan":
+
+    def step(eqn: Any, operands: list[Any]) -> list[Any]:
+        kind = row_of(eqn).kind
+        if kind is Kind.CALL:
+            results = _run(*body(eqn), operands, choices)
+        elif kind is Kind.SCAN:
             results = _run_scan(eqn, operands)
-        elif eqn.primitive.name == "dot_general" and _is_scalar(eqn.outvars[0]):
+        elif kind is Kind.CONTRACTION and _is_scalar(eqn.outvars[0]):
             results = [_inner_product(eqn, operands)]
         else:
             results = _run_choice(eqn, operands, choices) or trace(eqn, operands)
         choices.watch(eqn, operands, results)
-        env.update(zip(eqn.outvars, results, strict=True))
-    return [read_variable(env, v) for v in jaxpr.outvars]
+        return results
+
+    return run(jaxpr, consts, args, step)
 
 
 def _run_choice(eqn: Any, operands: list[Any], choices: Choices) -> list[Any] | None:

@@ -15,13 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import Jaxpr, Literal, Var
+from jax.extend.core import Jaxpr, Var
 
 from sumout.jaxpr.equations import bind
-from sumout.jaxpr.primitives import is_elementwise
-
-REDUCTIONS = frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or".split())
-HANDED_ON = frozenset("broadcast_in_dim copy squeeze expand_dims transpose reshape slice concatenate".split())
+from sumout.jaxpr.primitives import Kind, is_elementwise, row_of
+from sumout.jaxpr.walk import arguments, shape_of, walk
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["content"], meta_fields=["shape", "source"])
@@ -52,15 +50,17 @@ def evaluate(
 
     Variables in `given` have the value they have there.
     """
-    env: dict[Var, Spread] = {}
+    start = {v: Spread(jnp.asarray(value), shape_of(v)) for v, value in arguments(jaxpr, consts, args).items()}
     given = given or {}
-    for variable, value in zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True):
-        env[variable] = Spread(jnp.asarray(value), _shape(variable))
-    for eqn in jaxpr.eqns:
-        operands = [literal(v) if isinstance(v, Literal) else env[v] for v in eqn.invars]
-        env.update(zip(eqn.outvars, run_equation(eqn, operands), strict=True))
-        env.update((v, Spread(given[v], _shape(v))) for v in eqn.outvars if v in given)
-    return env
+
+    def step(eqn: Any, operands: list[Spread]) -> list[Spread]:
+        results = run_equation(eqn, operands)
+        if given.keys().isdisjoint(eqn.outvars):
+            return results
+        pairs = zip(eqn.outvars, results, strict=True)
+        return [Spread(given[v], shape_of(v)) if v in given else result for v, result in pairs]
+
+    return walk(jaxpr.eqns, start, step, literal)
 
 
 def run_equation(eqn: Any, operands: list[Spread]) -> list[Spread]:
@@ -70,24 +70,20 @@ def run_equation(eqn: Any, operands: list[Spread]) -> list[Spread]:
         results = bind(eqn, [operand.full for operand in operands])
     source = _source(eqn, operands)
     return [
-        Spread(result, _shape(v), source if result.size == 1 else None)
+        Spread(result, shape_of(v), source if result.size == 1 else None)
         for v, result in zip(eqn.outvars, results, strict=True)
     ]
 
 
 def _source(eqn: Any, operands: list[Spread]) -> Hashable:
     """Where the number comes from that an equation hands on as it is, or in another type."""
-    name = eqn.primitive.name
+    row = row_of(eqn)
     sources = {operand.source for operand in operands}
     if len(sources) > 1 or sources <= {None}:
         return None
-    if name == "convert_element_type":
+    if row.kind is Kind.CONVERSION:
         return (operands[0].source, eqn.params["new_dtype"])
-    return operands[0].source if name in HANDED_ON else None
-
-
-def _shape(variable: Any) -> tuple[int, ...]:
-    return variable.aval.shape
+    return operands[0].source if row.is_movement else None
 
 
 def literal(constant: Any) -> Spread:
@@ -119,11 +115,10 @@ def _content(eqn: Any, operands: list[Spread]) -> list[Any] | None:
         return [_slice(first, operands[0].shape, params)]
     if name == "concatenate":
         return _concatenate(operands, int(params["dimension"]))
-    if name in REDUCTIONS:
+    kind = row_of(eqn).kind
+    if kind is Kind.REDUCTION or kind is Kind.POSITION:
         return _reduce(eqn, operands)
-    if name == "gather":
-        return _gather(eqn, operands)
-    return None
+    return _gather(eqn, operands) if kind is Kind.GATHER else None
 
 
 def _slice(content: Any, shape: tuple[int, ...], params: Any) -> Any:
@@ -181,7 +176,7 @@ def _gather(eqn: Any, operands: list[Spread]) -> list[Any] | None:
     is_one = all(size == 1 for size in indices.content.shape[:-1]) and indices.content.shape[-1] == indices.shape[-1]
     if not numbers.operand_batching_dims:
         out = bind(eqn, [operand.full, indices.content]) if is_one else None
-        return out if out is not None and _fits(out[0].shape, _shape(eqn.outvars[0])) else None
+        return out if out is not None and _fits(out[0].shape, shape_of(eqn.outvars[0])) else None
     # Along each row, as `take_along_axis` does.
     axes = numbers.start_index_map
     rest = tuple(axis for axis in range(len(operand.shape)) if axis not in axes)
@@ -199,7 +194,7 @@ def _gather(eqn: Any, operands: list[Spread]) -> list[Any] | None:
     row = operand.content if is_whole else operand.full
     column = jnp.take(row, indices.content.reshape(()), axis=axes[0], mode=mode)
     sizes = iter(column.shape)
-    return [column.reshape([next(sizes) if axis in batch else 1 for axis in range(len(_shape(eqn.outvars[0])))])]
+    return [column.reshape([next(sizes) if axis in batch else 1 for axis in range(len(shape_of(eqn.outvars[0])))])]
 
 
 def _at_hand(row: Any) -> Any:

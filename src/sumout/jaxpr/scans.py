@@ -11,8 +11,8 @@ steps (`vmap`), as soon as its operands are there. A carry is there
   so that the terms of a log density accumulated in a loop can be seen one by one;
 - as soon as what it is set to is there for all steps: the same, moved on by one step.
 
-What is never there stays a loop: a true recurrence, and what cannot be run for all steps (`steps.py`). So does, but for
-its sums, a loop too large to be laid out.
+What is never there stays a loop: a true recurrence, and what cannot be run for all steps. So does, but for its sums, a
+loop too large to be laid out.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 from jax.interpreters import partial_eval
 
 from sumout.errors import note_unforeseen
 from sumout.jaxpr.equations import bind, is_exact, is_known, trace
 from sumout.jaxpr.numpy_evaluation import compute
-from sumout.structure.scope_rules import RULES
+from sumout.jaxpr.primitives import Kind, row_of
+from sumout.jaxpr.walk import all_equations, equations_within, read, variables
 
 # Run one equation in the body of a loop for all steps at once.
 #
@@ -37,9 +38,7 @@ from sumout.structure.scope_rules import RULES
 # is run for those steps that are known to take it: `vmap` would run, and differentiate, both branches for every step.
 # Other branches, loops without a fixed end and primitives without a rule are not run for all steps.
 
-FEW_STEPS = 4096  # that NumPy runs one by one
-# Primitives with a body that can be seen into.
-NESTED = frozenset("jit pjit closed_call core_call custom_jvp_call custom_vjp_call checkpoint remat2 scan".split())
+FEW_STEPS = 4096  # that NumPy runs one by one; more are left to XLA, whose compilation then costs less
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,19 +72,17 @@ def is_there(env: Env, variable: Var | Literal) -> bool:
     return isinstance(variable, Literal) or variable in env
 
 
-def read(env: Env, variable: Any) -> Steps:
-    """The value of a variable or literal."""
-    if isinstance(variable, Literal):
-        aval: Any = variable.aval
-        return Steps(np.asarray(variable.val, aval.dtype), False)
-    return env[variable]
+def of_literal(literal: Literal) -> Steps:
+    """A literal is the same at every step."""
+    aval: Any = literal.aval
+    return Steps(np.asarray(literal.val, aval.dtype), False)
 
 
 def run_for_all(eqn: Any, env: Env, length: int) -> bool:
     """Run an equation for all steps, into `env`, if its operands are there and it can be done."""
     if eqn.effects or not all(is_there(env, v) for v in eqn.invars):
         return False
-    operands = [read(env, v) for v in eqn.invars]
+    operands = read(env, eqn.invars, of_literal)
     varies = any(operand.varies for operand in operands)
     try:
         results = _map(eqn, operands, length) if varies else trace(eqn, [o.value for o in operands])
@@ -100,11 +97,13 @@ def run_for_all(eqn: Any, env: Env, length: int) -> bool:
 
 def _map(eqn: Any, operands: list[Steps], length: int) -> list[Any] | None:
     """The stacked results of an equation, or None if all steps at once is not the same as step by step."""
-    if eqn.primitive.name == "cond" and operands[0].varies:
-        return _map_branches(eqn, operands) if is_known(operands[0].value) and _is_plain_within(eqn) else None
-    if eqn.primitive.name == "dynamic_slice" and (rows := _slice_rows(eqn, operands)) is not None:
+    kind = row_of(eqn).kind
+    is_plain = all(map(_is_plain, equations_within(eqn)))
+    if kind is Kind.BRANCH and operands[0].varies:
+        return _map_branches(eqn, operands) if is_known(operands[0].value) and is_plain else None
+    if kind is Kind.SLICE and (rows := _slice_rows(eqn, operands)) is not None:
         return [rows]
-    if not _is_plain(eqn) and not (eqn.primitive.name == "cond" and _is_plain_within(eqn)):
+    if not is_plain or not (kind is Kind.BRANCH or _is_plain(eqn)):
         return None
     axes = tuple(0 if operand.varies else None for operand in operands)
     run = jax.vmap(lambda *values: bind(eqn, values), axes, axis_size=length)
@@ -118,14 +117,9 @@ def _map(eqn: Any, operands: list[Steps], length: int) -> list[Any] | None:
 
 
 def _is_plain(eqn: Any) -> bool:
-    """Whether the reading has rules for an equation and for all within it, and nothing within it branches."""
-    if eqn.primitive.name in RULES or not eqn.invars:
-        return True
-    return eqn.primitive.name in NESTED and _is_plain_within(eqn)
-
-
-def _is_plain_within(eqn: Any) -> bool:
-    return all(_is_plain(inner) for body in jaxprs_in_params(eqn.params) for inner in body.eqns)
+    """Whether there is a rule for an equation, or it can be seen into and neither branches nor loops without end."""
+    row = row_of(eqn)
+    return row.has_scope_rule or row.is_call or row.kind is Kind.SCAN or not eqn.invars
 
 
 def _map_branches(eqn: Any, operands: list[Steps]) -> list[Any]:
@@ -170,7 +164,7 @@ def _is_run(index: np.ndarray) -> bool:
     return bool((np.diff(index) == 1).all())
 
 
-MOST_ELEMENTS = 2**22
+MOST_ELEMENTS = 2**22  # of one value laid out for all steps: 32 MB in double precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +208,8 @@ def run_at_once(loop: Loop, operands: Sequence[Any]) -> list[Any] | None:
         **pair([loop.carry_in[i] for i in sums], [jnp.zeros_like(init[i]) for i in sums], varies=False),
     }
     recurring = _run_body(loop, init, env)
-    found = {i: read(env, v) for i, v in enumerate(jaxpr.outvars) if i not in recurring and is_there(env, v)}
+    there = [i for i, v in enumerate(jaxpr.outvars) if i not in recurring and is_there(env, v)]
+    found = dict(zip(there, read(env, [jaxpr.outvars[i] for i in there], of_literal), strict=True))
     if not found and len(recurring) == loop.num_carry:
         return None
     if len(found) < len(jaxpr.outvars) or jaxpr.effects:
@@ -255,7 +250,8 @@ def _carry(loop: Loop, i: int, init: Any, env: Env) -> Steps | None:
         return Steps(init + (step * growth).astype(before.aval.dtype), True)
     if not is_there(env, after):
         return None
-    rows, first = read(env, after).rows(loop.length), init[None]
+    (steps,) = read(env, [after], of_literal)
+    rows, first = steps.rows(loop.length), init[None]
     moved_on = [rows[1:], first] if loop.reverse else [first, rows[:-1]]
     return Steps(numpy_for(*moved_on).concatenate(moved_on), True)
 
@@ -263,14 +259,13 @@ def _carry(loop: Loop, i: int, init: Any, env: Env) -> Steps | None:
 def _growth(body: Jaxpr, before: Any, after: Any) -> int | None:
     """By what a carried integer grows at every step, if by a fixed number."""
     (eqn,) = [eqn for eqn in body.eqns if after in eqn.outvars] or [None]
-    if eqn is None or eqn.primitive.name not in ("add", "sub") or not jnp.issubdtype(after.aval.dtype, jnp.integer):
+    signs = row_of(eqn).signs if eqn is not None else ()
+    if eqn is None or len(signs) != 2 or not jnp.issubdtype(after.aval.dtype, jnp.integer):
         return None
-    a, b = eqn.invars
-    if eqn.primitive.name == "add" and b is before:
-        a, b = b, a
-    if a is not before or not isinstance(b, Literal):
-        return None
-    return -int(b.val) if eqn.primitive.name == "sub" else int(b.val)
+    for i, other in ((0, eqn.invars[1]), (1, eqn.invars[0])):
+        if eqn.invars[i] is before and signs[i] == 1 and isinstance(other, Literal):
+            return signs[1 - i] * int(other.val)
+    return None
 
 
 def _run_rest(loop: Loop, init: Sequence[Any], env: Env, recurring: list[int], found: list[int]) -> dict[int, Steps]:
@@ -297,8 +292,7 @@ def _run_rest(loop: Loop, init: Sequence[Any], env: Env, recurring: list[int], f
 
 def _largest(jaxpr: Any) -> int:
     """The number of elements of the largest value computed in a jaxpr."""
-    sizes = [int(np.prod(v.aval.shape)) for eqn in jaxpr.eqns for v in eqn.outvars]
-    return max([1, *sizes, *(_largest(inner) for eqn in jaxpr.eqns for inner in jaxprs_in_params(eqn.params))])
+    return max((v.aval.size for eqn in all_equations(jaxpr) for v in eqn.outvars), default=1)
 
 
 def _only_adds(body: Jaxpr, carry_in: Any, carry_out: Any) -> bool:
@@ -307,21 +301,19 @@ def _only_adds(body: Jaxpr, carry_in: Any, carry_out: Any) -> bool:
         return False
     users: dict[Any, list[Any]] = {}
     for eqn in body.eqns:
-        for variable in eqn.invars:
-            if not isinstance(variable, Literal):
-                users.setdefault(variable, []).append(eqn)
-    for variable in body.outvars:
-        if not isinstance(variable, Literal):
-            users.setdefault(variable, []).append(None)
+        for variable in variables(eqn.invars):
+            users.setdefault(variable, []).append(eqn)
+    for variable in variables(body.outvars):
+        users.setdefault(variable, []).append(None)
     variable = carry_in
     while len(users.get(variable, ())) == 1:
         (eqn,) = users[variable]
         if eqn is None:
             return variable is carry_out and variable is not carry_in
-        position = eqn.invars.index(variable)
-        if eqn.primitive.name not in ("add", "add_any") and not (eqn.primitive.name == "sub" and position == 0):
+        signs, (out, *_) = row_of(eqn).signs, eqn.outvars
+        if not signs or signs[eqn.invars.index(variable)] != 1 or out.aval.shape != carry_in.aval.shape:
             return False
-        if eqn.outvars[0].aval.shape != carry_in.aval.shape:
+        if out.aval.dtype != carry_in.aval.dtype:
             return False
-        variable = eqn.outvars[0]
+        variable = out
     return False

@@ -22,16 +22,11 @@ from jax.interpreters import partial_eval
 
 from sumout.errors import note_unforeseen
 from sumout.jaxpr.numpy_evaluation import compute, is_known_to_numpy
-from sumout.jaxpr.primitives import ELEMENTWISE
+from sumout.jaxpr.primitives import Kind, row_of
+from sumout.jaxpr.walk import Atom, body, run, variables
 
-CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2"))
 WHOLE = frozenset(("random_words",))  # of calls, those that are long and often the same: traced once, they stay calls
-RULED = frozenset(("custom_jvp_call", "custom_vjp_call"))  # calls with derivatives of their own
-REDUCTIONS = frozenset(("reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or"))
-REPEATING = frozenset(("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "rev"))
-MOST_KNOWN = 1024  # elements of a constant that is computed with
-
-Atom = Any  # a Var or a Literal
+MOST_KNOWN = 1024  # elements of a constant that is computed with: a larger one makes the program no shorter
 
 
 def simplify(closed: ClosedJaxpr, *, is_final: bool = False) -> ClosedJaxpr:
@@ -63,9 +58,7 @@ def without_dead(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The same without equations and constants that nothing depends on."""
     jaxpr = closed.jaxpr
     live, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=[True] * len(jaxpr.invars))
-    used = {v for eqn in live.eqns for v in eqn.invars if isinstance(v, Var)} | {
-        v for v in live.outvars if isinstance(v, Var)
-    }
+    used = set(variables(live.outvars)).union(*(variables(eqn.invars) for eqn in live.eqns))
     kept = [(v, value) for v, value in zip(live.constvars, closed.consts, strict=True) if v in used]
     return ClosedJaxpr(live.replace(constvars=[v for v, _ in kept]), [value for _, value in kept])
 
@@ -74,7 +67,6 @@ class _Editor:
     """Writes equations one after the other, those that it cannot do without."""
 
     def __init__(self, is_final: bool):
-        self.calls = CALLS | RULED if is_final else CALLS
         self.is_final = is_final
         self.equations: list[Any] = []
         self.constants: dict[Var, Any] = {}
@@ -92,21 +84,12 @@ class _Editor:
 
     def write(self, jaxpr: Jaxpr, consts: Sequence[Atom], args: Sequence[Atom]) -> list[Atom]:
         """The equations of a jaxpr at these arguments; what its results are."""
-        env: dict[Var, Atom] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
-
-        def read(atom: Any) -> Atom:
-            return atom if isinstance(atom, Literal) else env[atom]
-
-        for eqn in jaxpr.eqns:
-            operands = [read(v) for v in eqn.invars]
-            env.update(zip(eqn.outvars, self._equation(eqn, operands), strict=True))
-        return [read(v) for v in jaxpr.outvars]
+        return run(jaxpr, consts, args, self._equation, lambda literal: literal)
 
     def _equation(self, eqn: Any, operands: list[Atom]) -> list[Atom]:
         """What the results of an equation are, once what it takes has been written."""
-        if eqn.primitive.name in self.calls and eqn.params.get("name") not in WHOLE:
-            body = next(eqn.params[p] for p in ("jaxpr", "call_jaxpr", "fun_jaxpr") if p in eqn.params)
-            jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
+        if self._is_written_out(eqn):
+            jaxpr, consts = body(eqn)
             known = [self.constant(value, v) for v, value in zip(jaxpr.constvars, consts, strict=True)]
             return self.write(jaxpr, known, operands)
         if eqn.effects:
@@ -122,6 +105,10 @@ class _Editor:
         if key is not None:
             self._written[key] = results
         return results
+
+    def _is_written_out(self, eqn: Any) -> bool:
+        row = row_of(eqn)
+        return (row.is_call if self.is_final else row.kind is Kind.CALL) and eqn.params.get("name") not in WHOLE
 
     def _as_it_is(self, eqn: Any, operands: list[Atom]) -> list[Atom]:
         results = [Var(v.aval) for v in eqn.outvars]  # none is dropped: the same equation may come again
@@ -165,14 +152,13 @@ class _Editor:
 
     def _folded_number(self, eqn: Any, numbers: list[Any], shape: tuple[int, ...]) -> Any:
         """The one number that a result repeats whose operands, of that shape, each repeat one; None if it does not."""
-        name = eqn.primitive.name
-        if name in REPEATING:
-            return numbers[0]
-        if name in ELEMENTWISE:
+        row = row_of(eqn)
+        if row.is_movement:
+            return numbers[0] if len({number.tobytes() for number in numbers}) == 1 else None
+        if row.is_elementwise:
             return compute(eqn, numbers)[0]
-        if name in REDUCTIONS and all(shape[axis] for axis in eqn.params["axes"]):
-            times = np.prod([shape[axis] for axis in eqn.params["axes"]]) if name == "reduce_sum" else 1
-            return numbers[0] if times == 1 else numbers[0] * times
+        if row.of_equal is not None and all(shape[axis] for axis in eqn.params["axes"]):
+            return row.of_equal(numbers[0], np.prod([shape[axis] for axis in eqn.params["axes"]]))
         return None
 
     def _spread(self, number: Any, aval: Any) -> Atom:
@@ -186,29 +172,28 @@ class _Editor:
 
     def _same(self, eqn: Any, operands: list[Atom]) -> Atom | None:
         """The operand that an equation hands on as it is; None if there is none."""
-        name, params, out = eqn.primitive.name, eqn.params, eqn.outvars[0].aval
+        row, params, out = row_of(eqn), eqn.params, eqn.outvars[0].aval
         if not operands:
             return None
         first = operands[0]
-        if name == "select_n":
+        if row.kind is Kind.SELECT:
             which = self._number(first)
             return None if which is None else _fitting(operands[1 + int(which)], out)
-        if name in ("copy", "copy_p", "convert_element_type", "squeeze", "reshape", "broadcast_in_dim"):
-            is_plain = name != "reshape" or params["dimensions"] is None
-            return _fitting(first, out) if is_plain else None
-        if name in REDUCTIONS and not params["axes"]:
+        if row.keeps_order or row.kind is Kind.CONVERSION:
+            is_transposed = row.name == "reshape" and params["dimensions"] is not None
+            return None if is_transposed else _fitting(first, out)
+        if row.kind is Kind.REDUCTION and not params["axes"]:
             return _fitting(first, out)
-        if name == "transpose" and tuple(params["permutation"]) == tuple(range(len(out.shape))):
+        if row.name == "transpose" and tuple(params["permutation"]) == tuple(range(len(out.shape))):
             return first
-        if name == "neg":
+        if row.name == "neg":
             return None if isinstance(first, Literal) else self._negated.get(first)
-        if name == "stop_gradient" and self.is_final:
+        if row.name == "stop_gradient" and self.is_final:
             return _fitting(first, out)
-        neutral = {"add": 0, "add_any": 0, "mul": 1, "sub": 0, "div": 1}.get(name)
-        if neutral is not None:
-            if self._number(operands[1]) == neutral:
+        if row.neutral is not None:
+            if self._number(operands[1]) == row.neutral:
                 return _fitting(first, out)
-            if name in ("add", "add_any", "mul") and self._number(first) == neutral:
+            if row.commutes and self._number(first) == row.neutral:
                 return _fitting(operands[1], out)
         return None
 
@@ -238,7 +223,7 @@ def _is_extended(aval: Any) -> bool:
 
 def _signature(eqn: Any, operands: list[Atom]) -> Any:
     """What two equations have in common that compute the same; None if that cannot be told."""
-    if eqn.primitive.name == "optimization_barrier":
+    if row_of(eqn).kind is Kind.BARRIER:
         return None
     values = [np.asarray(v.val) if isinstance(v, Literal) else None for v in operands]
     atoms = tuple(

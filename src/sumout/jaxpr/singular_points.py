@@ -30,30 +30,9 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
-from sumout.jaxpr.equations import all_equations, bind
-from sumout.jaxpr.primitives import ELEMENTWISE, is_elementwise
-
-# Operands at which a function may have no value or no derivative; functions not listed have none such.
-SINGULAR: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys("acos acosh asin atanh cbrt digamma erf_inv lgamma log log1p rsqrt sqrt tan".split(), (0,)),
-    **dict.fromkeys("atan2 igamma igammac polygamma pow random_gamma_grad zeta".split(), (0, 1)),
-    "div": (1,),
-    "regularized_incomplete_beta": (0, 1, 2),
-}
-MATRICES = frozenset(("cholesky", "eigh", "lu", "qr", "svd", "triangular_solve"))  # of the last two axes
-MASKS = frozenset(("mul", "max", "min"))  # whose derivative by one operand is zero by the value of the other
-LINEAR = frozenset("add add_any convert_element_type copy copy_p imag neg real select_n stop_gradient sub".split())
-POSITIVE = frozenset(("cosh", "exp", "exp2", "logistic"))
-# What goes through zero only where its operand goes through some number; and movements and reductions of an operand.
-SMOOTH = frozenset(
-    """acos acosh asin asinh atan atanh cbrt convert_element_type copy copy_p cos digamma erf erf_inv erfc expm1
-    integer_pow lgamma log log1p neg rsqrt sin sinh sqrt square tan tanh""".split()
-)
-MOVED = frozenset(
-    """broadcast_in_dim cumlogsumexp cumsum dynamic_slice expand_dims gather reduce_max reduce_min reduce_prod
-    reduce_sum reshape rev slice split squeeze transpose""".split()
-)
-KNOWN = MOVED | {"concatenate", "dot_general"}
+from sumout.jaxpr.equations import bind
+from sumout.jaxpr.primitives import Kind, Linear, Regular, is_elementwise, row_of
+from sumout.jaxpr.walk import arguments, equations_within, read, walk
 
 product_p = Primitive("product")
 
@@ -150,8 +129,15 @@ def _slope(primitive: Primitive, primals: Sequence[Any], i: int, params: Any) ->
     return ad.primitive_jvps[primitive](tuple(primals), tuple(ones), **params)[1]
 
 
+MATRICES = frozenset((Kind.MATRIX, Kind.TRIANGULAR_SOLVE))
+# What is as regular as the first operand: some of its elements, or a summary of them.
+PARTS = frozenset((Kind.REDUCTION, Kind.CUMULATIVE, Kind.GATHER, Kind.SLICE))
+DIFFERENTIATED_WITHIN = frozenset((Kind.CALL, Kind.SCAN, Kind.WHILE, Kind.BRANCH))
+KNOWN = PARTS | {Kind.MOVEMENT, Kind.CONTRACTION}
+
+
 @dataclass(frozen=True)
-class Kind:
+class Traits:
     """What is known of an array.
 
     Attributes:
@@ -177,32 +163,33 @@ class Kind:
         return self.may_be_infinite or (not self.is_regular and (self.from_x or self.from_z))
 
 
-UNKNOWN = Kind(from_x=True, from_z=True, may_be_infinite=True, sees_x=True)
-OF_X, OF_Z = Kind(from_x=True, is_regular=True, sees_x=True), Kind(from_z=True)
+UNKNOWN = Traits(from_x=True, from_z=True, may_be_infinite=True, sees_x=True)
+OF_X, OF_Z = Traits(from_x=True, is_regular=True, sees_x=True), Traits(from_z=True)
 
 
 def with_rules(closed: ClosedJaxpr, num_x: int, num_z: int) -> ClosedJaxpr:
     """The same program, differentiated by the rules above; of its arguments so many are x, and so many after them z."""
     num_data = len(closed.jaxpr.invars) - num_x - num_z
-    return _with_rules(closed, [OF_X] * num_x + [OF_Z] * num_z + [Kind()] * num_data)
+    return _with_rules(closed, [OF_X] * num_x + [OF_Z] * num_z + [Traits()] * num_data)
 
 
-def _with_rules(closed: ClosedJaxpr, arguments: Sequence[Kind]) -> ClosedJaxpr:
+def _with_rules(closed: ClosedJaxpr, given: Sequence[Traits]) -> ClosedJaxpr:
     jaxpr = closed.jaxpr
-    kinds: dict[Any, Kind] = dict(zip(jaxpr.invars, arguments, strict=True))
-    kinds.update((v, _kind_of_constant(c)) for v, c in zip(jaxpr.constvars, closed.consts, strict=True))
 
-    def operands_of(eqn: Any) -> list[Kind]:
-        return [_kind_of_constant(v.val) if isinstance(v, Literal) else kinds[v] for v in eqn.invars]
+    def of_literal(literal: Literal) -> Traits:
+        return _constant_traits(literal.val)
 
-    for eqn in jaxpr.eqns:
-        kind = _kind_of_result(eqn, operands_of(eqn))
-        kinds.update((v, kind if _is_real(v) else replace(kind, from_x=False)) for v in eqn.outvars)
+    def forward(eqn: Any, operands: list[Traits]) -> list[Traits]:
+        traits = _result_traits(eqn, operands)
+        return [traits if _is_real(v) else replace(traits, from_x=False) for v in eqn.outvars]
+
+    start = arguments(jaxpr, map(_constant_traits, closed.consts), given)
+    found = walk(jaxpr.eqns, start, forward, of_literal)
     steep: set[Any] = set()  # whose cotangent may be infinite
     equations = []
     for eqn in reversed(jaxpr.eqns):
-        operands = operands_of(eqn)
-        if any(kinds[v].from_x for v in eqn.outvars):
+        operands = read(found, eqn.invars, of_literal)
+        if any(found[v].from_x for v in eqn.outvars):
             is_steep = not steep.isdisjoint(eqn.outvars)
             places = range(len(operands)) if is_steep else _singular_places(eqn, operands)
             steep.update(eqn.invars[i] for i in places if operands[i].from_x)
@@ -215,76 +202,80 @@ def _is_real(variable: Any) -> bool:
     return jnp.issubdtype(variable.aval.dtype, jnp.inexact)
 
 
-def _kind_of_constant(value: Any) -> Kind:
+def _constant_traits(value: Any) -> Traits:
     if isinstance(value, Tracer) or not jnp.issubdtype(jnp.result_type(value), jnp.floating):
-        return Kind()
+        return Traits()
     numbers = np.asarray(value)
     is_finite = bool(np.isfinite(numbers).all())
-    return Kind(is_regular=is_finite and not (numbers == np.round(numbers)).any(), may_be_infinite=not is_finite)
+    return Traits(is_regular=is_finite and not (numbers == np.round(numbers)).any(), may_be_infinite=not is_finite)
 
 
-def _kind_of_result(eqn: Any, operands: list[Kind]) -> Kind:
+def _result_traits(eqn: Any, operands: list[Traits]) -> Traits:
     from_x, from_z, sees_x = (any(getattr(o, name) for o in operands) for name in ("from_x", "from_z", "sees_x"))
-    if _has_body(eqn) or not (_is_in_place(eqn) or eqn.primitive.name in KNOWN):
-        return Kind(from_x, from_z, False, from_z, sees_x)
+    row = row_of(eqn)
+    if _has_body(eqn) or not (row.kind in KNOWN or _is_in_place(eqn)):
+        return Traits(from_x, from_z, False, from_z, sees_x)
     may_be_infinite = any(o.may_be_infinite for o in operands) or bool(_singular_places(eqn, operands))
     is_regular = not may_be_infinite and _is_regular(eqn, operands)
-    is_choice = eqn.primitive.name == "select_n" and not all(operand.from_x for operand in operands[1:])
+    is_choice = row.kind is Kind.SELECT and not all(operand.from_x for operand in operands[1:])
     has_numbers = is_choice or any(operand.has_numbers for operand in operands)
-    return Kind(from_x, from_z, is_regular, may_be_infinite, sees_x, has_numbers)
+    return Traits(from_x, from_z, is_regular, may_be_infinite, sees_x, has_numbers)
 
 
-def _is_regular(eqn: Any, operands: list[Kind]) -> bool:
+def _is_regular(eqn: Any, operands: list[Traits]) -> bool:
     """Whether z and data alone never lead a result to a singular point."""
-    name, regular = eqn.primitive.name, [operand.is_regular for operand in operands]
-    if name in POSITIVE:
+    row, regular = row_of(eqn), [operand.is_regular for operand in operands]
+    if row.regular is Regular.NEVER_ZERO:
         return True
-    if name in SMOOTH or name in MOVED:
+    if row.regular is Regular.WITH_OPERAND or row.kind in PARTS:
         return regular[0]
-    if name == "select_n":  # by x, it may be there to keep from a function what that cannot take
+    if row.kind is Kind.MOVEMENT:
+        return all(regular)
+    if row.kind is Kind.SELECT:  # by x, it may be there to keep from a function what that cannot take
         return any(regular[1:]) if operands[0].sees_x else all(regular[1:])
-    if name in ("max", "min"):  # bounds are there for the same
+    if row.name in ("max", "min"):  # bounds are there for the same
         return any(regular) and not any(o.from_z for o in operands if not o.is_regular)
     if any(operand.has_numbers for operand in operands):
         return False
-    if name in ("concatenate", "dot_general"):
+    if row.kind is Kind.CONTRACTION:
         return all(regular)
-    if name in ("add", "add_any", "sub"):  # p − p[z] may be zero
+    if row.signs:  # p − p[z] may be zero
         return any(regular) and (not all(o.from_x for o in operands) or not any(o.from_z for o in operands))
-    if name in ("mul", "div"):
+    if row.name in ("mul", "div"):
         fixed = [v for v, is_regular in zip(eqn.invars, regular, strict=True) if not is_regular]
         return all(isinstance(v, Literal) and v.val != 0 for v in fixed)
     return False
 
 
-def _singular_places(eqn: Any, operands: list[Kind]) -> list[int]:
+def _singular_places(eqn: Any, operands: list[Traits]) -> list[int]:
     """The operands that z can lead to a singular point of the equation."""
-    name = eqn.primitive.name
+    row = row_of(eqn)
     if _has_body(eqn):
         return [i for i, operand in enumerate(operands) if operand.from_x]
-    places = SINGULAR.get(name, ())
-    if name == "integer_pow" and eqn.params["y"] < 0:
+    places: Sequence[int] = row.singular
+    if row.name == "integer_pow" and eqn.params["y"] < 0:
         places = (0,)
-    if name in MATRICES or (name == "custom_jvp_call" and _is_in_place(eqn)):
+    if row.kind in MATRICES or (row.kind is Kind.RULED_CALL and _is_in_place(eqn)):
         places = range(len(operands))
     return [i for i in places if operands[i].may_be_singular]
 
 
-def _with_rule(eqn: Any, operands: list[Kind], is_steep: bool) -> Any:
+def _with_rule(eqn: Any, operands: list[Traits], is_steep: bool) -> Any:
     """The equation with the derivative rule that it needs."""
-    name = eqn.primitive.name
+    row = row_of(eqn)
     if _has_body(eqn):
         return eqn.replace(params={key: _within(value) for key, value in eqn.params.items()})
-    if name in MATRICES:
+    if row.kind in MATRICES:
         return _matrices_with_rule(eqn) if _singular_places(eqn, operands) else eqn
-    if not _is_in_place(eqn) or name in LINEAR:
+    has_constant_slope = row.linear in (Linear.ALL, Linear.CASES) or row.name == "stop_gradient"
+    if has_constant_slope or not _is_in_place(eqn):
         return eqn
     may_be_infinite = any(operand.may_be_infinite for operand in operands)
     is_singular = may_be_infinite or bool(_singular_places(eqn, operands))
-    if name == "custom_jvp_call":
+    if row.kind is Kind.RULED_CALL:
         return _custom_with_rule(eqn) if is_singular else eqn
-    is_mask = is_steep and name in MASKS and not _is_by_number(eqn)
-    if is_mask or (is_singular and name not in ("max", "min")):
+    is_mask = is_steep and row.masks and not _is_by_number(eqn)
+    if is_mask or (is_singular and row.name not in ("max", "min")):
         return eqn.replace(primitive=with_rule(eqn.primitive, is_mask))
     return eqn
 
@@ -293,14 +284,12 @@ def _is_in_place(eqn: Any) -> bool:
     """Whether each element of the result follows from those in its place, once operands are broadcast as by NumPy."""
     if eqn.primitive.name != "custom_jvp_call" or len(eqn.outvars) != 1:
         return is_elementwise(eqn)
-    return all(
-        one.primitive.name in ELEMENTWISE or _broadcasts(one) for one in all_equations(eqn.params["call_jaxpr"].jaxpr)
-    )
+    return all(row_of(one).is_elementwise or _broadcasts(one) for one in equations_within(eqn))
 
 
 def _broadcasts(eqn: Any) -> bool:
     """Whether an equation only adds axes in front, or repeats along axes of size 1; or calls others."""
-    if eqn.primitive.name in ("jit", "pjit"):
+    if row_of(eqn).kind is Kind.CALL:
         return True
     if eqn.primitive.name not in ("broadcast_in_dim", "reshape"):
         return False
@@ -317,7 +306,7 @@ def _is_by_number(eqn: Any) -> bool:
 
 def _has_body(eqn: Any) -> bool:
     """Whether an equation is a loop, a branch or a call that is differentiated by what is in it."""
-    return eqn.primitive.name in ("scan", "while", "cond", "jit", "pjit", "closed_call", "core_call", "checkpoint")
+    return row_of(eqn).kind in DIFFERENTIATED_WITHIN
 
 
 def _within(param: Any) -> Any:

@@ -22,8 +22,9 @@ from jax.extend.core import ClosedJaxpr, Literal
 from jaxtyping import Array, Float
 
 from sumout.compile.policy import RUNNING_TOTAL_ENTRIES, RUNNING_TOTAL_GAIN
-from sumout.jaxpr.equations import cut, following, traced_once
+from sumout.jaxpr.equations import traced_once
 from sumout.jaxpr.lazy_broadcast import evaluate
+from sumout.jaxpr.walk import cut, following
 from sumout.model.program import Data, Nuisance
 from sumout.moves.gibbs import Gibbs
 from sumout.patterns.find_changes import NEVER, find_changes

@@ -13,10 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Var, jaxpr_as_fun
 
 from sumout.errors import note_unforeseen
-from sumout.jaxpr.equations import cut, following
+from sumout.jaxpr.walk import cut, following, walk_back
 from sumout.structure.interpret import Reader
 from sumout.structure.scopes import EMPTY, Abstract, Scopes, constant, dependent
 
@@ -66,13 +66,14 @@ def _edge(
     """The last variables on the way to the targets that follow from the sites and from what is known, and no more."""
     moving = following(closed, sites)
     unknown = following(closed, [v for v in closed.jaxpr.invars if v not in sites and v not in known])
-    needed, edge = set(targets), []
-    for eqn in reversed(closed.jaxpr.eqns):
-        for variable in needed.intersection(eqn.outvars) & moving:
-            if variable in unknown:
-                needed.update(v for v in eqn.invars if not isinstance(v, Literal))
-            else:
-                edge.append(variable)
+    edge: list[Any] = []
+
+    def step(eqn: Any, wanted: list[bool | None]) -> list[bool | None]:
+        moved = [v for v, is_wanted in zip(eqn.outvars, wanted, strict=True) if is_wanted and v in moving]
+        edge.extend(v for v in moved if v not in unknown)
+        return [True if any(v in unknown for v in moved) else None] * len(eqn.invars)
+
+    needed = walk_back(closed.jaxpr.eqns, dict.fromkeys(targets, True), step, lambda one, _: one)
     return edge + [v for v in sites if v in needed]
 
 

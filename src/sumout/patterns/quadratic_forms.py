@@ -13,6 +13,7 @@ partner each, then site and partner have a joint conditional in closed form: for
 All of this is read off the program, by degrees of polynomials and by scopes in which x counts, too.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +28,9 @@ from jaxtyping import Array, Float
 
 from sumout.compile.policy import MOST_QUADRATIC_SITES
 from sumout.errors import note_unforeseen
-from sumout.jaxpr.degrees import degree_of, find_degrees, shape_of
+from sumout.jaxpr.degrees import Degrees, find_degrees
+from sumout.jaxpr.primitives import Linear, row_of
+from sumout.jaxpr.walk import shape_of, variables, walk_back
 from sumout.model.program import Data, Nuisance
 from sumout.structure.factors import Factorisation
 from sumout.structure.interpret import Reader
@@ -122,8 +125,8 @@ def _find_quadratic(structure: Structure, sites: np.ndarray) -> Quadratic | None
         mine = found.z_of(arrays)[:, sites] if arrays else np.zeros((0, len(sites)), bool)
         if (mine.sum(axis=0) != 1).any() or (mine.sum(axis=1) > 1).any():
             continue
-        degrees = find_degrees(found.jaxpr, {v: np.ones(shape_of(v), np.int64) for v in arrays})
-        if any(degree_of(degrees, found.leaves[i], found.live[i]) > 2 for i in meeting):
+        degrees = find_degrees(found.closed, {v: np.ones(shape_of(v), np.int64) for v in arrays})
+        if any(degrees.highest(found.leaves[i], found.live[i]) > 2 for i in meeting):
             continue
         places = mine.argmax(axis=0)
         partners = _find_partners(found, arrays, places, meeting, own)
@@ -137,12 +140,12 @@ class _Search:
     def __init__(self, structure: Structure, sites: np.ndarray):
         program, factorisation = structure.program, structure.factorisation
         self.sites, self.num_z, self.num_x = sites, program.num_z, program.num_x
-        self.jaxpr, self.linear = factorisation.closed.jaxpr, factorisation.linear
+        self.closed, self.linear = factorisation.closed, factorisation.linear
         self.leaves, self.live = factorisation.leaves, factorisation.live
         self.is_reached = factorisation.is_reached
         self.scopes = Scopes(program.num_z + program.num_x)
         x = dependent((program.num_x,), self.num_z + 1 + np.arange(program.num_x))
-        self.env = Reader(self.scopes).run(self.jaxpr, factorisation.closed.consts, operands_of(program, x))
+        self.env = Reader(self.scopes).run(self.closed.jaxpr, self.closed.consts, operands_of(program, x))
 
     def scope(self, variable: Var) -> sp.csr_array:
         """Elements × sites and coordinates."""
@@ -168,19 +171,24 @@ class _Search:
         The walk ends where it first comes to such an array that is no larger than there are sites, or, if it is to go
         far, where it last does so before an equation that is not arithmetic.
         """
-        wanted, arrays = set(leaves), []
-        for eqn in reversed(self.jaxpr.eqns):
-            for variable in eqn.outvars:
-                if variable not in wanted:
-                    continue
-                operands = [v for v in eqn.invars if not isinstance(v, Literal) and self.most_sites(v)]
-                is_small = self.most_sites(variable) == 1 and np.prod(shape_of(variable)) <= len(self.sites)
-                is_last = not all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in operands)
-                if is_small and (is_last or not go_far):
-                    arrays.append(variable)
-                else:
-                    wanted.update(operands)
-        return tuple(arrays) if not wanted & set(self.jaxpr.invars) else ()
+        arrays: list[Var] = []
+
+        def step(eqn: Any, wanted: list[bool | None]) -> list[bool | None]:
+            operands = [v for v in variables(eqn.invars) if self.most_sites(v)]
+            is_last = not all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in operands)
+            reached = [v for v, is_wanted in zip(eqn.outvars, wanted, strict=True) if is_wanted]
+            found = [v for v in reached if self._is_one_each(v) and (is_last or not go_far)]
+            arrays.extend(found)
+            goes_on = len(found) < len(reached)
+            return [True if goes_on and v in operands else None for v in eqn.invars]
+
+        jaxpr = self.closed.jaxpr
+        wanted = walk_back(jaxpr.eqns, dict.fromkeys(leaves, True), step, lambda one, _: one)
+        return tuple(arrays) if wanted.keys().isdisjoint(jaxpr.invars) else ()
+
+    def _is_one_each(self, variable: Var) -> bool:
+        """Whether each element depends on one site, and there are no more elements than sites."""
+        return self.most_sites(variable) == 1 and math.prod(shape_of(variable)) <= len(self.sites)
 
 
 def _find_partners(
@@ -201,18 +209,18 @@ def _find_partners(
         count = found.scope(variable)[:, found.num_z :][:, is_partner].sum(axis=1)
         return (np.asarray(count) <= 1).reshape(shape_of(variable))
 
-    x = found.jaxpr.invars[0]
-    (output,) = found.jaxpr.outvars
+    x = found.closed.jaxpr.invars[0]
+    (output,) = found.closed.jaxpr.outvars
     as_they_are = {x: is_partner.astype(np.int64)}
-    degrees = find_degrees(found.jaxpr, as_they_are, is_one)
-    without_v = find_degrees(found.jaxpr, as_they_are | _constant(arrays), is_one)
-    without_factors = find_degrees(found.jaxpr, as_they_are | _constant(found.leaves), is_one)
+    degrees = find_degrees(found.closed, as_they_are, is_one)
+    without_v = find_degrees(found.closed, as_they_are | _constant(arrays), is_one)
+    without_factors = find_degrees(found.closed, as_they_are | _constant(found.leaves), is_one)
     weights = [v for eqn in found.linear for v in eqn.invars if not found.is_reached(v)]
     is_so = (
-        all(degree_of(degrees, v) <= 1 for v in arrays)
-        and all(degree_of(without_v, found.leaves[i], found.live[i]) == 0 for i in meeting)
-        and all(degree_of(degrees, found.leaves[i], found.live[i]) <= 2 for i in own)
-        and degree_of(without_factors, output) <= 2
+        all(degrees.highest(v) <= 1 for v in arrays)
+        and all(without_v.highest(found.leaves[i], found.live[i]) == 0 for i in meeting)
+        and all(degrees.highest(found.leaves[i], found.live[i]) <= 2 for i in own)
+        and without_factors.highest(output) <= 2
         and not any(_adds(found, weight, degrees) for weight in weights)
         and all(_keeps_to_itself(found, found.leaves[i], partners, is_partner) for i in own)
     )
@@ -223,12 +231,10 @@ def _constant(variables: Any) -> dict[Var, np.ndarray]:
     return {v: np.zeros(shape_of(v), np.int64) for v in variables}
 
 
-def _adds(found: _Search, weight: Var | Literal, degrees: Any) -> bool:
+def _adds(found: _Search, weight: Var | Literal, degrees: Degrees) -> bool:
     """Whether a partner enters where factors are weighed; what is only added to them does no harm."""
     users = [eqn for eqn in found.linear if weight in eqn.invars]
-    return degree_of(degrees, weight) > 0 and any(
-        eqn.primitive.name not in ("add", "add_any", "sub", "concatenate", "pad") for eqn in users
-    )
+    return degrees.highest(weight) > 0 and any(row_of(eqn).linear is not Linear.ALL for eqn in users)
 
 
 def _keeps_to_itself(found: _Search, leaf: Var, partners: np.ndarray, is_partner: np.ndarray) -> bool:

@@ -17,13 +17,13 @@ from jaxtyping import Array, Float
 
 from sumout.compile.one_piece import largest_array
 from sumout.errors import OptionError
-from sumout.jaxpr.equations import names_in, traced_once
+from sumout.jaxpr.equations import traced_once
+from sumout.jaxpr.primitives import LOOPS, names_of
+from sumout.jaxpr.walk import names_in
 from sumout.model.program import Data, Nuisance, Program
 from sumout.moves.sweep import STAY, NuisanceMove, move_jointly
 from sumout.plan.plan import Plan, plan_for
 from sumout.randomness import fold_in
-
-LOOPS = {"scan", "while"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Target:
         if not self.is_still:
             key = jax.ShapeDtypeStruct((2,), np.uint32)
             names |= names_in(jax.make_jaxpr(self.move_jointly)(key, x, z, data))
-        return not LOOPS & names
+        return not names_of(*LOOPS) & names
 
     def largest(self, x: Array, z: Nuisance, data: Data) -> int:
         """Elements of the largest array that a gradient is computed from; of arguments only shapes matter."""

@@ -20,13 +20,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var
 
+from sumout.jaxpr import numpy_forms as forms
 from sumout.jaxpr.equations import bind, is_exact
 from sumout.jaxpr.lazy_broadcast import Spread, evaluate
-from sumout.jaxpr.numpy_evaluation import MOVEMENTS, dynamic_slice, trace_back
+from sumout.jaxpr.numpy_evaluation import as_array, compute
+from sumout.jaxpr.primitives import PLACEWISE, Kind, Linear, row_of
 from sumout.jaxpr.singular_points import multiply
+from sumout.jaxpr.walk import read, shape_of, variables, walk, walk_back
 from sumout.structure.interpret import Env
 from sumout.structure.roles import Roles, evaluate_versions
-from sumout.structure.scope_rules import run_gather
 
 # The weights of the leaves of a sum, pulled back from its output, each kept as small as its content.
 #
@@ -34,7 +36,9 @@ from sumout.structure.scope_rules import run_gather
 # elements of a leaf, as that of a plain sum is, remains one number, and one that is known stays known (NumPy's, not
 # JAX's). Only what log densities are commonly made of is handled.
 
-SAME = ("copy", "copy_p")
+
+class _NotHandledError(Exception):
+    """An equation whose weights are left to differentiation."""
 
 
 def pull_back(
@@ -48,54 +52,44 @@ def pull_back(
         output: the last variable.
         is_reached: whether a variable is on the way.
     """
-    weights: dict[Any, Spread] = {output: Spread(np.ones((), output.aval.dtype), ())}
-    for eqn in reversed(linear):
-        if len(eqn.outvars) != 1:
-            return None
-        if eqn.outvars[0] not in weights:
-            continue
-        pulled = _pull(eqn, weights[eqn.outvars[0]], env, [is_reached(v) for v in eqn.invars])
+    weights = {v: Spread(np.ones((), v.aval.dtype), ()) for v in variables([output])}
+
+    def step(eqn: Any, found: list[Spread | None]) -> list[Spread | None]:
+        reached = [is_reached(v) for v in eqn.invars]
+        weight = found[0] if len(found) == 1 else None
+        pulled = None if weight is None else _pull(eqn, weight, env, reached)
         if pulled is None:
-            return None
-        for variable, weight in zip(eqn.invars, pulled, strict=True):
-            if is_reached(variable):
-                weights[variable] = _add(weights[variable], weight) if variable in weights else weight
-    return weights
+            raise _NotHandledError
+        return [one if is_on else None for one, is_on in zip(pulled, reached, strict=True)]
 
-
-def _add(a: Spread, b: Spread) -> Spread:
-    return Spread(a.content + b.content, a.shape)
+    try:
+        return walk_back(linear, weights, step, lambda a, b: Spread(a.content + b.content, a.shape))
+    except _NotHandledError:
+        return None
 
 
 def _pull(eqn: Any, weight: Spread, env: dict[Var, Spread], reached: list[bool]) -> list[Spread] | None:
     """The weights of the operands of one equation (of those that are not reached: anything)."""
-    name, params = eqn.primitive.name, eqn.params
-    shapes = [v.aval.shape for v in eqn.invars]
-    content = weight.content
-    if name in ("add", "add_any", "sub", "mul", "div") and any(
-        is_on and shape != weight.shape for is_on, shape in zip(reached, shapes, strict=True)
-    ):
+    row, content = row_of(eqn), weight.content
+    shapes = [shape_of(v) for v in eqn.invars]
+    if row.is_elementwise and any(is_on and s != weight.shape for is_on, s in zip(reached, shapes, strict=True)):
         return None  # a number added to every element
-    if name in ("add", "add_any"):
-        return [weight, weight]
-    if name == "sub":
-        return [weight, Spread(-content, weight.shape)]
-    if name == "neg":
-        return [Spread(-content, weight.shape)]
-    if name == "convert_element_type" or name in SAME:
-        return [weight]
-    if name in ("mul", "div"):
+    if row.signs:
+        return [weight if sign == 1 else Spread(-content, weight.shape) for sign in row.signs]
+    if row.name in ("mul", "div"):
         other = eqn.invars[1 if reached[0] else 0]
-        factor: Any = np.asarray(other.val) if isinstance(other, Literal) else env[other].content
+        factor: Any = as_array(other) if isinstance(other, Literal) else env[other].content
         factor = factor.astype(content.dtype)
         # Where the product does not count (a masked element), an infinite factor does no harm.
-        return [Spread(multiply(1 / factor if name == "div" else factor, content), weight.shape)] * 2
-    if name == "reduce_sum":
+        return [Spread(multiply(1 / factor if row.name == "div" else factor, content), weight.shape)] * 2
+    if row.name == "reduce_sum":
+        # The weight of a sum is that of each of its terms: with size 1 along the axes that were summed over.
         numpy = np if isinstance(content, np.ndarray) else jnp
-        return [Spread(numpy.expand_dims(content, params["axes"]), shapes[0])]
-    if name in ("reshape", "squeeze", "expand_dims", "broadcast_in_dim") and content.size == 1:
-        stretched = [n for n in weight.shape if n != 1] != [n for n in shapes[0] if n != 1]
-        return None if stretched else [Spread(content.reshape((1,) * len(shapes[0])), shapes[0])]
+        return [Spread(numpy.expand_dims(content, eqn.params["axes"]), shapes[0])]
+    if row.keeps_order and content.size == 1:
+        # One weight for all fits any shape, unless elements were repeated or left out: then some count more often.
+        is_one_to_one = [n for n in weight.shape if n != 1] == [n for n in shapes[0] if n != 1]
+        return [Spread(content.reshape((1,) * len(shapes[0])), shapes[0])] if is_one_to_one else None
     return None
 
 
@@ -155,25 +149,21 @@ class Factorisation:
     def _linear_part(self, env: dict[Var, Spread], leaves: list[Any]) -> Any:
         """The output as a function of the leaves, in floating point throughout, so that counts can be weighed too."""
         (output,) = self.closed.jaxpr.outvars
-        local = dict(zip(self.leaves, leaves, strict=True))
+        read_there = dict.fromkeys([*(v for eqn in self.linear for v in variables(eqn.invars)), *variables([output])])
+        local = {v: env[v].full for v in read_there if v not in self._on_the_way}
+        local.update(zip(self.leaves, leaves, strict=True))
 
-        def read(variable: Var | Literal) -> Any:
-            if isinstance(variable, Literal):
-                return variable.val
-            return local[variable] if variable in local else env[variable].full
-
-        for eqn in self.linear:
-            operands = [read(v) for v in eqn.invars]
-            moved = _WEIGHED.get(eqn.primitive.name, slice(None))
+        def step(eqn: Any, operands: list[Any]) -> list[Any]:
+            row, moved = row_of(eqn), _weighed_operands(eqn)
             operands[moved] = [jnp.asarray(value).astype(output.aval.dtype) for value in operands[moved]]
-            if eqn.primitive.name == "convert_element_type":
-                results = operands
-            elif eqn.primitive.name in ("mul", "div"):
-                results = [_weigh(eqn, operands, first=self.is_reached(eqn.invars[0]))]
-            else:
-                results = bind(eqn, operands)
-            local.update(zip(eqn.outvars, results, strict=True))
-        return jnp.asarray(read(output))
+            if row.kind is Kind.CONVERSION:
+                return operands
+            if row.name in ("mul", "div"):
+                return [_weigh(eqn, operands, first=self.is_reached(eqn.invars[0]))]
+            return bind(eqn, operands)
+
+        walk(self.linear, local, step)
+        return jnp.asarray(*read(local, [output]))
 
 
 def _weighed(coefficient: Spread, leaf: Spread) -> Spread:
@@ -191,26 +181,29 @@ def _weigh(eqn: Any, operands: list[Any], first: bool) -> Any:
     return multiply(1 / weight if eqn.primitive.name == "div" else weight, value)
 
 
-# Which operands of a linear primitive are weighed; the others are conditions and indices. Without an entry: all.
-_WEIGHED = {"select_n": slice(1, None), "gather": slice(0, 1), "dynamic_slice": slice(0, 1)}
+def _weighed_operands(eqn: Any) -> slice:
+    """Which operands of a linear equation are weighed; the others are conditions and indices."""
+    row = row_of(eqn)
+    if row.linear is Linear.CASES:
+        return slice(1, None)
+    return slice(0, 1) if row.linear is Linear.FIRST and not row.is_elementwise else slice(None)
 
 
 def factorise(closed: ClosedJaxpr, env: Env, num_sites: int) -> Factorisation:
     """Walk back from the output of a flat jaxpr whose variables have been read into `env`."""
     (output,) = closed.jaxpr.outvars
-    live: dict[Var, np.ndarray] = {}
-    if not isinstance(output, Literal) and env[output].ids is not None:
-        live[output] = np.ones((), bool)
     leaves, linear = [], []
-    for eqn in reversed(closed.jaxpr.eqns):
-        reached = [v for v in eqn.outvars if v in live]
-        if not reached:
-            continue
-        if _is_linear(eqn, env) and not all(_is_separate(env[v].scopes, live[v], num_sites) for v in reached):
-            linear.append(eqn)
-            _pass_back(eqn, env, live)
-        else:
-            leaves += reached
+
+    def step(eqn: Any, found: list[np.ndarray | None]) -> list[np.ndarray | None]:
+        reached = [v for v, mask in zip(eqn.outvars, found, strict=True) if mask is not None]
+        if not _is_linear(eqn, env) or all(_is_separate(env[v].scopes, live[v], num_sites) for v in reached):
+            leaves.extend(reached)
+            return [None] * len(eqn.invars)
+        linear.append(eqn)
+        return _pass_back(eqn, env, [live.get(v, np.zeros(shape_of(v), bool)) for v in eqn.outvars])
+
+    live = {v: np.ones((), bool) for v in variables([output]) if _depends(env, v)}
+    walk_back(closed.jaxpr.eqns, live, step, np.logical_or)
     leaves += [v for v in closed.jaxpr.invars if v in live]
     return Factorisation(closed, tuple(leaves), tuple(live[v] for v in leaves), tuple(linear[::-1]))
 
@@ -228,28 +221,31 @@ def _known(env: Env, variable: Var | Literal) -> bool:
     return isinstance(variable, Literal) or env[variable].known is not None
 
 
+# Kinds through which live elements are passed back.
+PASSED = PLACEWISE | {
+    Kind.MOVEMENT,
+    Kind.REDUCTION,
+    Kind.CUMULATIVE,
+    Kind.CONTRACTION,
+    Kind.GATHER,
+    Kind.SLICE,
+}
+
+
 def _is_linear(eqn: Any, env: Env) -> bool:
     """Whether the results are linear in the operands that depend on z, taken together."""
-    depends = [_depends(env, v) for v in eqn.invars]
-    name, out = eqn.primitive.name, eqn.outvars[0].aval
-    is_floating = jnp.issubdtype(out.dtype, jnp.floating)
-    if name in MOVEMENTS:
-        return True
-    if name in ("add", "add_any", "sub", "neg", "reduce_sum"):
-        return is_exact(out)
-    if name == "mul":
-        return sum(depends) == 1 and is_exact(out)
-    if name == "dot_general":
-        return sum(depends) == 1 and is_floating
-    if name == "div":
-        return not depends[1] and is_floating
-    if name == "select_n":
-        return not depends[0]
-    if name == "convert_element_type":
-        return _keeps_numbers(eqn.invars[0].aval.dtype, out.dtype)
-    if name in ("gather", "dynamic_slice"):
+    row, out = row_of(eqn), eqn.outvars[0].aval
+    if row.kind not in PASSED or not row.is_linear_in([_depends(env, v) for v in eqn.invars]):
+        return False
+    if row.kind is Kind.GATHER or row.kind is Kind.SLICE:
         return all(_known(env, v) for v in eqn.invars[1:])
-    return False
+    if row.kind is Kind.CONVERSION:
+        return _keeps_numbers(eqn.invars[0].aval.dtype, out.dtype)
+    if row.linear is Linear.FIRST or row.kind is Kind.CONTRACTION:
+        return jnp.issubdtype(out.dtype, jnp.floating)  # a quotient of integers is cut
+    if row.is_movement or row.kind is Kind.SELECT:
+        return True
+    return is_exact(out) and all(v.aval.dtype == out.dtype for v in eqn.invars)
 
 
 def _keeps_numbers(old: Any, new: Any) -> bool:
@@ -260,65 +256,60 @@ def _keeps_numbers(old: Any, new: Any) -> bool:
     return jnp.issubdtype(new, jnp.signedinteger) and not jnp.issubdtype(old, jnp.floating) and widens
 
 
-def _pass_back(eqn: Any, env: Env, live: dict[Var, np.ndarray]) -> None:
-    """Mark the live elements of the operands of a linear equation."""
-    name = eqn.primitive.name
-    shapes = [np.shape(v.val) if isinstance(v, Literal) else v.aval.shape for v in eqn.invars]
-    outs = [live.get(v, np.zeros(v.aval.shape, bool)) for v in eqn.outvars]
-    out = outs[0]
-
-    def mark(i: int, mask: Any) -> None:
-        variable = eqn.invars[i]
-        if _depends(env, variable):
-            mask = _unbroadcast(mask, shapes[i])
-            live[variable] = live[variable] | mask if variable in live else mask
-
-    if name == "mul":
-        for i, other in ((0, 1), (1, 0)):
-            mark(i, out & _possibly_nonzero(env, eqn.invars[other]))
-    elif name == "select_n":
-        condition = eqn.invars[0]
-        for i in range(1, len(eqn.invars)):
-            chosen = _value(env, condition) == i - 1 if _known(env, condition) else True
-            mark(i, out & chosen)
-    elif name == "reduce_sum":
-        mark(0, np.broadcast_to(np.expand_dims(out, eqn.params["axes"]), shapes[0]))
-    elif name == "dot_general":
-        for i, other in ((0, 1), (1, 0)):
-            if _depends(env, eqn.invars[i]):
-                mark(i, _pass_back_dot(eqn, i, _possibly_nonzero(env, eqn.invars[other]), shapes))
-    elif name in MOVEMENTS or name in ("gather", "dynamic_slice"):
-        move, number = _movement(eqn, env)
-        for i, mask in enumerate(trace_back(move, shapes[:number], outs)):
-            mark(i, mask)
-    else:
-        for i in range(len(eqn.invars)):
-            mark(i, out)
+def _pass_back(eqn: Any, env: Env, outs: list[np.ndarray]) -> list[np.ndarray | None]:
+    """From the live elements of the results of a linear equation those of its operands; None for what is free of z."""
+    shapes, depends = [shape_of(v) for v in eqn.invars], [_depends(env, v) for v in eqn.invars]
+    masks = _masks(eqn, env, shapes, outs)
+    return [
+        _unbroadcast(mask, shape) if on_z else None for mask, shape, on_z in zip(masks, shapes, depends, strict=True)
+    ]
 
 
-def _movement(eqn: Any, env: Env) -> tuple[Callable[..., Any], int]:
-    """A movement as a function of its operands that are moved, and how many these are; the others are known indices."""
-    name = eqn.primitive.name
-    if name == "gather":
-        return lambda a: run_gather(a, _value(env, eqn.invars[1]), eqn.params), 1
-    if name == "dynamic_slice":
-        return lambda a: dynamic_slice(a, *(_value(env, v) for v in eqn.invars[1:]), **eqn.params), 1
-    return lambda *operands: MOVEMENTS[name](*operands, **eqn.params), len(eqn.invars)
+def _masks(eqn: Any, env: Env, shapes: list[tuple[int, ...]], outs: list[np.ndarray]) -> list[Any]:
+    """The live elements of operands, or of what they are broadcast to; anything for conditions and indices."""
+    row, params, out = row_of(eqn), eqn.params, outs[0]
+    if row.linear is Linear.EACH:
+        nonzero = [_possibly_nonzero(env, v) for v in eqn.invars][::-1]  # of the other factor
+        if row.kind is Kind.ELEMENTWISE:
+            return [out & other for other in nonzero]
+        return [
+            _pass_back_dot(eqn, i, other, shapes) if _depends(env, eqn.invars[i]) else None
+            for i, other in enumerate(nonzero)
+        ]
+    if row.kind is Kind.SELECT:
+        which = eqn.invars[0]
+        chosen = _value(env, which) if _known(env, which) else None
+        return [None, *(out if chosen is None else out & (chosen == i) for i in range(len(shapes) - 1))]
+    if row.kind is Kind.REDUCTION:
+        return [np.broadcast_to(np.expand_dims(out, params["axes"]), shapes[0])]
+    if row.kind is Kind.CUMULATIVE:
+        # An element goes into all results from its own on: into a live one if there is one from there on.
+        axis, is_reverse = params["axis"], params["reverse"]
+        ahead = np.logical_or.accumulate(out if is_reverse else np.flip(out, axis), axis)
+        return [ahead if is_reverse else np.flip(ahead, axis)]
+    if row.is_movement:
+        return forms.trace_back(lambda *arrays: tuple(compute(eqn, arrays)), shapes, outs)
+    if row.kind is Kind.GATHER or row.kind is Kind.SLICE:
+        indices = [_value(env, v) for v in eqn.invars[1:]]
+        look_up = forms.gather if row.kind is Kind.GATHER else forms.dynamic_slice
+        return [*forms.trace_back(lambda a: look_up(a, *indices, **params), shapes[:1], outs), *(None for _ in indices)]
+    return [out for _ in shapes]
 
 
 def _pass_back_dot(eqn: Any, i: int, nonzero: Any, shapes: list[tuple[int, ...]]) -> np.ndarray:
-    """Elements of operand `i` of a product that meet a non-zero of the other somewhere."""
+    """Elements of operand `i` of a contraction that meet a non-zero of the other somewhere."""
     contract, batch = eqn.params["dimension_numbers"]
     mine, others = (*batch[i], *contract[i]), (*batch[1 - i], *contract[1 - i])
     nonzero = np.broadcast_to(nonzero, shapes[1 - i])
     met: Any = nonzero.any(axis=tuple(axis for axis in range(nonzero.ndim) if axis not in others))
     met = met.transpose([sorted(others).index(axis) for axis in others])  # in the order of the dimension numbers
+    # Axis k of `met` belongs to axis mine[k] of operand `i`; that operand's own axes are left out.
     placed = [shapes[i][axis] if axis in mine else 1 for axis in range(len(shapes[i]))]
     return np.broadcast_to(met.transpose(np.argsort(mine)).reshape(placed), shapes[i])
 
 
 def _value(env: Env, variable: Var | Literal) -> np.ndarray:
-    return np.asarray(variable.val) if isinstance(variable, Literal) else env[variable].value
+    return as_array(variable) if isinstance(variable, Literal) else env[variable].value
 
 
 def _possibly_nonzero(env: Env, variable: Var | Literal) -> Any:

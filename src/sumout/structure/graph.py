@@ -1,4 +1,4 @@
-"""How the sites hang together: two sites are neighbours when some factor depends on both.
+"""The dependence structure of the sites: two sites are neighbours when some factor depends on both.
 
 In one colour class no two sites are neighbours, so that given the others they are independent and can be updated all at
 once. Sites in different components never meet in a factor.

@@ -14,13 +14,15 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 from sumout.errors import note_unforeseen
 from sumout.jaxpr.equations import bind
 from sumout.jaxpr.numpy_evaluation import compute, is_exact_by_numpy, is_known_to_numpy
-from sumout.structure.scope_rules import RULES, apply_rule, opaque
+from sumout.jaxpr.primitives import Kind, row_of
+from sumout.jaxpr.walk import arguments, body, needed, opened, read, walk
+from sumout.structure.scope_rules import apply_rule, opaque
 from sumout.structure.scopes import Abstract, Lazy, Scopes, constant, dependent
 
 Env = dict[Var, Abstract]
 
-SMALL = 64
-LONGEST_LOOP = 1_000_000
+SMALL = 64  # elements that NumPy computes in less time than it takes to put off
+LONGEST_LOOP = 1_000_000  # steps; a loop that has not ended by then is taken as one piece
 
 
 class Reader:
@@ -33,28 +35,17 @@ class Reader:
 
     def run(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Abstract]) -> Env:
         """All variables of the jaxpr, abstractly."""
-        env: Env = dict(zip(jaxpr.constvars, map(constant, consts), strict=True))
-        env.update(zip(jaxpr.invars, operands, strict=True))
-        for eqn in self._live_equations(jaxpr):
-            results = self._equation(eqn, [_read(env, v) for v in eqn.invars])
-            env.update(zip(eqn.outvars, results, strict=True))
-        return env
+        env = arguments(jaxpr, map(constant, consts), operands)
+        return walk(self._live_equations(jaxpr), env, self._equation, _of_literal)
 
     def call(self, closed: ClosedJaxpr | Jaxpr, operands: Sequence[Abstract]) -> list[Abstract]:
         """The results of a jaxpr, abstractly."""
-        jaxpr, consts = (closed.jaxpr, closed.consts) if isinstance(closed, ClosedJaxpr) else (closed, ())
-        env = self.run(jaxpr, consts, operands)
-        return [_read(env, v) for v in jaxpr.outvars]
+        jaxpr, consts = opened(closed)
+        return read(self.run(jaxpr, consts, operands), jaxpr.outvars, _of_literal)
 
     def _live_equations(self, jaxpr: Jaxpr) -> list[Any]:
         if id(jaxpr) not in self._live:
-            needed = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
-            live = []
-            for eqn in reversed(jaxpr.eqns):
-                if any(v in needed for v in eqn.outvars):
-                    live.append(eqn)
-                    needed.update(v for v in eqn.invars if not isinstance(v, Literal))
-            self._live[id(jaxpr)] = jaxpr, live[::-1]
+            self._live[id(jaxpr)] = jaxpr, needed(jaxpr.eqns, jaxpr.outvars)
         return self._live[id(jaxpr)][1]
 
     def _equation(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
@@ -62,14 +53,14 @@ class Reader:
             if all(operand.known is not None for operand in operands):
                 return _known_results(eqn, operands)
             return [Abstract(out.aval.shape) for out in eqn.outvars]
-        name = eqn.primitive.name
+        row = row_of(eqn)
         try:
-            if name in CONTROL:
-                return CONTROL[name](self, eqn, operands)
-            if name in RULES:
+            if row.is_control:
+                return CONTROL[row.kind](self, eqn, operands)
+            if row.has_scope_rule:
                 return apply_rule(self.scopes, eqn, operands)
         except Exception as error:
-            note_unforeseen(f"the rule for {name}", error)
+            note_unforeseen(f"the rule for {row.name}", error)
         return self._opaque(eqn, operands)
 
     def _opaque(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
@@ -79,8 +70,8 @@ class Reader:
         return [dependent(out.aval.shape, ids) for out, ids in zip(eqn.outvars, found, strict=True)]
 
     def _enter(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
-        body = next(eqn.params[p] for p in ("jaxpr", "call_jaxpr", "fun_jaxpr") if p in eqn.params)
-        return self.call(body, operands)
+        jaxpr, consts = body(eqn)
+        return read(self.run(jaxpr, consts, operands), jaxpr.outvars, _of_literal)
 
     def _solve(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
         """A linear system: as it is solved."""
@@ -135,20 +126,18 @@ class Reader:
         return results
 
 
-CONTROL: dict[str, Callable[[Reader, Any, list[Abstract]], list[Abstract]]] = {
-    **dict.fromkeys(
-        "jit pjit closed_call core_call custom_jvp_call custom_vjp_call checkpoint remat2".split(),
-        Reader._enter,
-    ),
-    "custom_linear_solve": Reader._solve,
-    "scan": Reader._scan,
-    "while": Reader._while,
-    "cond": Reader._cond,
+CONTROL: dict[Kind, Callable[[Reader, Any, list[Abstract]], list[Abstract]]] = {
+    Kind.CALL: Reader._enter,
+    Kind.RULED_CALL: Reader._enter,
+    Kind.LINEAR_SOLVE: Reader._solve,
+    Kind.SCAN: Reader._scan,
+    Kind.WHILE: Reader._while,
+    Kind.BRANCH: Reader._cond,
 }
 
 
-def _read(env: Env, variable: Var | Literal) -> Abstract:
-    return constant(variable.val) if isinstance(variable, Literal) else env[variable]
+def _of_literal(literal: Literal) -> Abstract:
+    return constant(literal.val)
 
 
 def _row(stacked: Abstract, t: int) -> Abstract:
@@ -160,7 +149,7 @@ def _row(stacked: Abstract, t: int) -> Abstract:
 
 def _settle(carry: list[Abstract], t: int) -> None:
     """Now and then compute what a loop carries, lest it become a tower of promises too high to climb."""
-    if t % 5 == 0:
+    if t % 5 == 0:  # each step adds a few calls to the tower; Python's stack holds about a thousand
         for value in carry:
             if value.known is not None:
                 value.known.get()

@@ -9,8 +9,8 @@ a homogeneous chain are then one look-up, not one for each step. The same goes f
 one after the other.
 
 `assign_roles` works out, for every operand of every equation at which sites meet, which version each element is taken
-from. For that it must know into which factor each element goes, its goal (`goals.py`). It gives up on arrays with an
-element that goes into several factors after sites have met in it.
+from. For that it must know into which factor each element goes, its destination. It gives up on arrays with an element
+that goes into several factors after sites have met in it.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,26 +21,30 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var
 
-from sumout.jaxpr.lazy_broadcast import REDUCTIONS, Spread, literal, run_equation
-from sumout.jaxpr.numpy_evaluation import MOVEMENTS, follow_elements
-from sumout.jaxpr.primitives import is_elementwise
+from sumout.jaxpr.lazy_broadcast import Spread, literal, run_equation
+from sumout.jaxpr.numpy_evaluation import compute
+from sumout.jaxpr.numpy_forms import follow_elements
+from sumout.jaxpr.primitives import Kind, is_elementwise, row_of
+from sumout.jaxpr.walk import shape_of, variables, walk, walk_back
 from sumout.structure.interpret import Env
 from sumout.structure.scopes import EMPTY, Scopes
 
 # Into which factor does an element of an array go? Found by following a flat jaxpr from its leaves back.
 #
-# A goal is the number of the scope of that factor, `NOWHERE` for an element that goes into no factor in question, or
-# `SEVERAL` where it goes into several, or it is not known into which.
+# A destination is the number of the scope of that factor, `NOWHERE` for an element that goes into no factor in
+# question, or `SEVERAL` where it goes into several, or it is not known into which.
 
 NOWHERE = EMPTY
 SEVERAL = -1
 NOTHING = np.iinfo(np.int64).max  # above all numbers of scopes
 
-Goals = np.ndarray
+Destinations = np.ndarray
 
 
-def find_goals(eqns: Sequence[Any], env: Env, leaves: Sequence[Var], in_question: np.ndarray) -> dict[Var, Goals]:
-    """The goals of all variables that depend on z; without an entry: nowhere.
+def find_destinations(
+    eqns: Sequence[Any], env: Env, leaves: Sequence[Var], in_question: np.ndarray
+) -> dict[Var, Destinations]:
+    """The destinations of all variables that depend on z; without an entry: nowhere.
 
     Args:
         eqns: in the order in which they are run.
@@ -48,62 +52,57 @@ def find_goals(eqns: Sequence[Any], env: Env, leaves: Sequence[Var], in_question
         leaves: the arrays of factors.
         in_question: for the number of each scope whether its factors are in question.
     """
-    found: dict[Var, Goals] = {}
-    for leaf in leaves:
-        scopes = env[leaf].scopes
-        found[leaf] = np.where(in_question[scopes], scopes, NOWHERE)
-    for eqn in reversed(eqns):
-        for operand, goal in zip(eqn.invars, hand_back(eqn, env, found), strict=True):
-            if goal is not None:
-                assert isinstance(operand, Var)
-                found[operand] = _one_of(np.stack([found[operand], goal]), 0) if operand in found else goal
-    return found
+    found = {leaf: np.where(in_question[env[leaf].scopes], env[leaf].scopes, NOWHERE) for leaf in leaves}
+    return walk_back(eqns, found, lambda eqn, _: hand_back(eqn, env, found), lambda a, b: _one_of(np.stack([a, b]), 0))
 
 
-def hand_back(eqn: Any, env: Env, goals: Mapping[Var, Goals]) -> list[Goals | None]:
-    """For each operand of an equation the goals its elements have by way of it; None for what does not depend on z."""
-    outs = [goals.get(v, np.full(v.aval.shape, NOWHERE)) for v in eqn.outvars]
-    depends = [not isinstance(v, Literal) and env[v].ids is not None for v in eqn.invars]
+def hand_back(eqn: Any, env: Env, destinations: Mapping[Var, Destinations]) -> list[Destinations | None]:
+    """For each operand of an equation the destinations of its elements by way of it; None for what is free of z."""
+    outs = [destinations.get(v, np.full(shape_of(v), NOWHERE)) for v in eqn.outvars]
+    shapes, depends = [shape_of(v) for v in eqn.invars], [_depends(env, v) for v in eqn.invars]
     if not any(depends) or not any((out != NOWHERE).any() for out in outs):
-        return [np.full(v.aval.shape, NOWHERE) if on_z else None for v, on_z in zip(eqn.invars, depends, strict=True)]
-    shapes = [v.aval.shape for v in eqn.invars]
-    if eqn.primitive.name in MOVEMENTS:
+        found = [np.full(shape, NOWHERE) for shape in shapes]
+    elif row_of(eqn).is_movement:
         found = _moved(eqn, shapes, outs)
     else:
         found = [_faced(eqn, i, shapes, outs[0]) for i in range(len(shapes))]
-    return [goal if on_z else None for goal, on_z in zip(found, depends, strict=True)]
+    return [destination if on_z else None for destination, on_z in zip(found, depends, strict=True)]
 
 
-def _moved(eqn: Any, shapes: list[tuple[int, ...]], outs: list[Goals]) -> list[Goals]:
+def _depends(env: Env, atom: Any) -> bool:
+    return not isinstance(atom, Literal) and env[atom].ids is not None
+
+
+def _moved(eqn: Any, shapes: list[tuple[int, ...]], outs: list[Destinations]) -> list[Destinations]:
     """Elements that are only moved: where they arrive."""
-    numbers, arrived = follow_elements(lambda *ops: MOVEMENTS[eqn.primitive.name](*ops, **eqn.params), shapes)
+    numbers, arrived = follow_elements(lambda *arrays: tuple(compute(eqn, arrays)), shapes)
     total = 1 + sum(number.size for number in numbers)
     lowest, highest = np.full(total, NOTHING), np.full(total, NOWHERE)
     for piece, out in zip(arrived, outs, strict=True):
-        has_goal = out != NOWHERE
-        np.minimum.at(lowest, piece[has_goal], out[has_goal])
-        np.maximum.at(highest, piece[has_goal], out[has_goal])
+        has_one = out != NOWHERE
+        np.minimum.at(lowest, piece[has_one], out[has_one])
+        np.maximum.at(highest, piece[has_one], out[has_one])
     found = _agree(lowest, highest)
     return [np.asarray(found[number]) for number in numbers]
 
 
-def _faced(eqn: Any, i: int, shapes: list[tuple[int, ...]], out: Goals) -> Goals:
-    """For each element of operand `i` the goal of the result it goes into."""
-    name, shape = eqn.primitive.name, shapes[i]
+def _faced(eqn: Any, i: int, shapes: list[tuple[int, ...]], out: Destinations) -> Destinations:
+    """For each element of operand `i` the destination of the result it goes into."""
+    kind, shape = row_of(eqn).kind, shapes[i]
     if is_elementwise(eqn) and shape == out.shape:
         return out
-    if name in REDUCTIONS:
+    if kind is Kind.REDUCTION or kind is Kind.POSITION:
         return np.broadcast_to(np.expand_dims(out, eqn.params["axes"]), shape)
-    if name == "dynamic_slice" and i > 0:
+    if kind is Kind.SLICE and i > 0:
         return _one_of(out.ravel(), 0)
-    if name == "gather":
+    if kind is Kind.GATHER:
         found = _looked_up(eqn.params["dimension_numbers"], i, shapes, out)
         if found is not None:
             return found
     return np.full(shape, SEVERAL)
 
 
-def _looked_up(numbers: Any, i: int, shapes: list[tuple[int, ...]], out: Goals) -> Goals | None:
+def _looked_up(numbers: Any, i: int, shapes: list[tuple[int, ...]], out: Destinations) -> Destinations | None:
     """An index goes into the window looked up with it, a row into all look-ups in it; None where it is not clear."""
     each = _one_of(out, tuple(numbers.offset_dims))
     if each.shape != shapes[1][:-1]:
@@ -114,19 +113,21 @@ def _looked_up(numbers: Any, i: int, shapes: list[tuple[int, ...]], out: Goals) 
     if not rows:
         return None
     by_row = _one_of(each, tuple(axis for axis in range(each.ndim) if axis not in rows))
+    # Batching axis rows[k] of the indices runs along with axis axes[k] of the operand: first into the order of the
+    # pairs, then into that of the operand's axes, the others of size 1.
     by_row = by_row.transpose([sorted(rows).index(axis) for axis in rows]).transpose(np.argsort(axes))
     placed = [shapes[0][axis] if axis in axes else 1 for axis in range(len(shapes[0]))]
     return np.broadcast_to(by_row.reshape(placed), shapes[0])
 
 
-def _one_of(goals: Goals, axes: int | tuple[int, ...]) -> Goals:
+def _one_of(destinations: Destinations, axes: int | tuple[int, ...]) -> Destinations:
     """What goes into all of these goes where?"""
-    lowest = np.where(goals == NOWHERE, NOTHING, goals).min(axis=axes, initial=NOTHING)
-    return _agree(lowest, goals.max(axis=axes, initial=NOWHERE))
+    lowest = np.where(destinations == NOWHERE, NOTHING, destinations).min(axis=axes, initial=NOTHING)
+    return _agree(lowest, destinations.max(axis=axes, initial=NOWHERE))
 
 
-def _agree(lowest: np.ndarray, highest: np.ndarray) -> Goals:
-    """One goal, from the lowest and the highest of several; `NOTHING` stands for no goal at all."""
+def _agree(lowest: np.ndarray, highest: np.ndarray) -> Destinations:
+    """One destination, from the lowest and the highest of several; `NOTHING` stands for no destination at all."""
     return np.where(lowest == NOTHING, NOWHERE, np.where(lowest == highest, lowest, SEVERAL))
 
 
@@ -140,15 +141,15 @@ class Roles:
     Attributes:
         size: how many sites meet in the factors in question.
         joint: variables in which sites have met; they have one version only.
-        merges: for an equation and an operand, by number: the version of each element, size 1 along axes on which it
-            does not vary.
+        merges: for an equation, by its first result, and the number of an operand: the version of each element, size
+            1 along axes on which it does not vary.
         failed: variables that cannot be evaluated like this.
         needed: which elements of a variable the factors in question depend on; without an entry: none.
     """
 
     size: int
     joint: set[Var] = field(default_factory=set)
-    merges: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    merges: dict[tuple[Var, int], np.ndarray] = field(default_factory=dict)
     failed: set[Var] = field(default_factory=set)
     needed: dict[Var, np.ndarray] = field(default_factory=dict)
 
@@ -179,10 +180,10 @@ class Members:
 def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int, leaves: Sequence[Var]) -> Roles:
     """Follow a flat jaxpr, whose variables were read into `env`, and settle how its sites meet in the leaves."""
     roles = Roles(size)
-    goals = find_goals(closed.jaxpr.eqns, env, leaves, members.counts == size)
-    roles.needed.update((variable, goal != NOWHERE) for variable, goal in goals.items())
-    for number, eqn in enumerate(closed.jaxpr.eqns):
-        operands = [v for v in eqn.invars if not isinstance(v, Literal)]
+    destinations = find_destinations(closed.jaxpr.eqns, env, leaves, members.counts == size)
+    roles.needed.update((variable, destination != NOWHERE) for variable, destination in destinations.items())
+    for eqn in closed.jaxpr.eqns:
+        operands = variables(eqn.invars)
         if any(v in roles.failed for v in operands):
             roles.failed.update(eqn.outvars)  # also those that depend on no site, as an empty slice does
             continue
@@ -193,26 +194,28 @@ def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int, lea
         if not has_joint and all(members.counts[env[v].scopes].max(initial=0) <= 1 for v in outs):
             continue  # every version on its own
         roles.joint.update(outs)
-        is_clear = all(_is_clear(goals.get(v), env[v].scopes, members) for v in outs)
-        if not is_clear or not _meet(eqn, number, env, members, roles, goals):
+        is_clear = all(_is_clear(destinations.get(v), env[v].scopes, members) for v in outs)
+        if not is_clear or not _meet(eqn, env, members, roles, destinations):
             roles.failed.update(outs)
     return roles
 
 
-def _is_clear(goal: np.ndarray | None, scopes: np.ndarray, members: Members) -> bool:
+def _is_clear(destination: np.ndarray | None, scopes: np.ndarray, members: Members) -> bool:
     """Whether no element that depends on a site goes into several factors."""
-    return goal is None or not ((goal == SEVERAL) & (members.counts[scopes] > 0)).any()
+    return destination is None or not ((destination == SEVERAL) & (members.counts[scopes] > 0)).any()
 
 
-def _meet(eqn: Any, number: int, env: Env, members: Members, roles: Roles, goals: Mapping[Var, np.ndarray]) -> bool:
+def _meet(eqn: Any, env: Env, members: Members, roles: Roles, destinations: Mapping[Var, np.ndarray]) -> bool:
     """Settle the versions of the operands of an equation at which sites meet; False if that cannot be done."""
-    for i, (operand, goal) in enumerate(zip(eqn.invars, hand_back(eqn, env, goals), strict=True)):
-        if goal is None or operand in roles.joint:
+    for i, (operand, destination) in enumerate(zip(eqn.invars, hand_back(eqn, env, destinations), strict=True)):
+        if destination is None or operand in roles.joint:
             continue
         part = env[operand].scopes
-        if not _is_clear(goal, part, members):
+        if not _is_clear(destination, part, members):
             return False
-        roles.merges[number, i] = _squeeze(np.where(goal == NOWHERE, ANY, members.roles(goal, part)))
+        roles.merges[eqn.outvars[0], i] = _squeeze(
+            np.where(destination == NOWHERE, ANY, members.roles(destination, part))
+        )
     return True
 
 
@@ -243,21 +246,22 @@ def evaluate_versions(
             Spread(jnp.asarray(value), variable.aval.shape, None if source is None else (source, number))
             for number, value in enumerate(values[:1] if same else values)
         )
-    for number, eqn in enumerate(jaxpr.eqns):
-        if any(v in roles.failed for v in eqn.outvars):
-            continue
-        operands = [(literal(v),) if isinstance(v, Literal) else env[v] for v in eqn.invars]
+
+    def step(eqn: Any, operands: list[tuple[Spread, ...]]) -> list[tuple[Spread, ...]]:
         if any(v in roles.joint for v in eqn.outvars):
+            keys = [(eqn.outvars[0], i) for i in range(len(operands))]
             merged = [
-                _merge(versions, roles.merges[number, i]) if (number, i) in roles.merges else versions[0]
-                for i, versions in enumerate(operands)
+                _merge(versions, roles.merges[key]) if key in roles.merges else versions[0]
+                for key, versions in zip(keys, operands, strict=True)
             ]
             results = [run_equation(eqn, merged)]
         else:
             count = max((len(versions) for versions in operands), default=1)
             results = [_run(eqn, [v[r % len(v)] for v in operands], roles) for r in range(count)]
-        env.update(zip(eqn.outvars, zip(*results, strict=True), strict=True))
-    return env
+        return list(zip(*results, strict=True))
+
+    found = [eqn for eqn in jaxpr.eqns if roles.failed.isdisjoint(eqn.outvars)]
+    return walk(found, env, step, lambda constant: (literal(constant),))
 
 
 def _run(eqn: Any, operands: list[Spread], roles: Roles) -> list[Spread]:

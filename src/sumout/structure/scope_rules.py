@@ -1,4 +1,4 @@
-"""One rule a primitive: from the scopes of its operands to the scopes of its results.
+"""One rule for each kind of primitive: from the scopes of its operands to the scopes of its results.
 
 A rule is called only when some operand depends on z. It may return more sites than the truth, never fewer. A primitive
 without a rule is opaque: all its results depend on all its operands.
@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from sumout.jaxpr.numpy_evaluation import MOVEMENTS, dynamic_slice, dynamic_update_slice, gather_windows
-from sumout.jaxpr.primitives import ELEMENTWISE
+from sumout.jaxpr import numpy_forms as forms
+from sumout.jaxpr.numpy_evaluation import compute
+from sumout.jaxpr.primitives import Kind, row_of
 from sumout.structure.scopes import EMPTY, Abstract, Ids, Scopes, dependent
 
 CLIP, FILL = lax.GatherScatterMode.CLIP, lax.GatherScatterMode.FILL_OR_DROP
@@ -21,30 +22,20 @@ Rule = Callable[[Scopes, Any, list[Abstract]], list[Ids | None]]
 
 
 def elementwise(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
-    """Each element depends on what the operands' elements at its place depend on."""
-    del eqn
+    """Each element depends on what the operands' elements at its place depend on.
+
+    But where one factor of a product is known to be zero, or one truth of two to decide, the other has no say.
+    """
     ids = None
     for operand in operands:
         ids = scopes.union(ids, operand.ids)
-    return [ids]
-
-
-def product(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
-    """As element-wise, but where one factor is known to be zero (or False) the other has no say."""
-    return _overruled(scopes, eqn, operands, by=0)
-
-
-def disjunction(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
-    """As element-wise, but where one truth is known the other has no say. Not for bits of integers."""
-    return _overruled(scopes, eqn, operands, by=1 if eqn.outvars[0].aval.dtype == bool else None)
-
-
-def _overruled(scopes: Scopes, eqn: Any, operands: list[Abstract], by: int | None) -> list[Ids | None]:
-    (ids,) = elementwise(scopes, eqn, operands)
-    shape = eqn.outvars[0].aval.shape
+    by, out = row_of(eqn).absorbing, eqn.outvars[0].aval
+    if by is None or (by is True and out.dtype != bool):  # of bits, True decides one only
+        return [ids]
     for operand in operands:
-        if by is not None and operand.holds(by):
-            ids = np.where(np.broadcast_to(operand.value != by, shape), np.broadcast_to(np.asarray(ids), shape), EMPTY)
+        if operand.holds(by):
+            has_say = np.broadcast_to(operand.value != by, out.shape)
+            ids = np.where(has_say, np.broadcast_to(np.asarray(ids), out.shape), EMPTY)
     return [ids]
 
 
@@ -67,8 +58,7 @@ def barrier(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | No
 def movement(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
     """Move the scopes as the elements move."""
     del scopes
-    moved = MOVEMENTS[eqn.primitive.name](*(operand.scopes for operand in operands), **eqn.params)
-    return list(moved) if eqn.primitive.multiple_results else [moved]
+    return compute(eqn, [operand.scopes for operand in operands])
 
 
 def reduction(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
@@ -157,17 +147,11 @@ def gather(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | Non
         anywhere = np.zeros(indices.shape[:-1], np.int64)
         known = [anywhere if column is None else column.get() for column in columns]
         index = np.stack(known, axis=-1) if known else np.zeros(indices.shape, np.int64)
-        ids = run_gather(np.broadcast_to(reach, operand.shape), index, eqn.params)
+        ids = forms.gather(np.broadcast_to(reach, operand.shape), index, **eqn.params)
     if indices.ids is not None:
         row = scopes.reduce(indices.ids, (indices.ids.ndim - 1,))
         ids = scopes.union(ids, np.expand_dims(row, numbers.offset_dims))
     return [ids]
-
-
-def run_gather(array: np.ndarray, indices: np.ndarray, params: dict[str, Any]) -> np.ndarray:
-    """A gather of integers, zeros where it would read outside."""
-    options = {name: params[name] for name in ("dimension_numbers", "slice_sizes")}
-    return gather_windows(array, indices, is_clipped=params["mode"] != FILL, **options)
 
 
 def scatter(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
@@ -180,20 +164,20 @@ def scatter(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | No
         return [scopes.union(operand.scopes, np.expand_dims(anything, elsewhere))]
     kept = set(numbers.inserted_window_dims) | set(numbers.operand_batching_dims)
     windows = iter(updates.shape[axis] for axis in numbers.update_window_dims)
-    places = run_gather(
+    # Where each update is written: what a gather by the same indices reads from the places numbered from 1. Zero is
+    # outside, where nothing is written.
+    places = forms.gather(
         np.arange(1, np.prod(operand.shape, dtype=int) + 1).reshape(operand.shape),
         indices.value,
-        {
-            "dimension_numbers": lax.GatherDimensionNumbers(
-                offset_dims=numbers.update_window_dims,
-                collapsed_slice_dims=numbers.inserted_window_dims,
-                start_index_map=numbers.scatter_dims_to_operand_dims,
-                operand_batching_dims=numbers.operand_batching_dims,
-                start_indices_batching_dims=numbers.scatter_indices_batching_dims,
-            ),
-            "slice_sizes": tuple(1 if axis in kept else next(windows) for axis in range(len(operand.shape))),
-            "mode": eqn.params["mode"] if eqn.params["mode"] == CLIP else FILL,
-        },
+        dimension_numbers=lax.GatherDimensionNumbers(
+            offset_dims=numbers.update_window_dims,
+            collapsed_slice_dims=numbers.inserted_window_dims,
+            start_index_map=numbers.scatter_dims_to_operand_dims,
+            operand_batching_dims=numbers.operand_batching_dims,
+            start_indices_batching_dims=numbers.scatter_indices_batching_dims,
+        ),
+        slice_sizes=tuple(1 if axis in kept else next(windows) for axis in range(len(operand.shape))),
+        mode=eqn.params["mode"] if eqn.params["mode"] == CLIP else FILL,
     )
     out = operand.scopes.ravel().copy()
     if eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is None:  # overwritten, not combined
@@ -227,7 +211,7 @@ def sliding(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | No
     params, ids = eqn.params, operands[0].scopes
     gaps = [dilation - 1 for dilation in params["base_dilation"]]
     config = [(*pad, gap) for pad, gap in zip(params["padding"], gaps, strict=True)]
-    wide = MOVEMENTS["pad"](ids, np.asarray(EMPTY), padding_config=config)
+    wide = forms.pad(ids, np.asarray(EMPTY), padding_config=config)
     shape, found = eqn.outvars[0].aval.shape, None
     for offset in np.ndindex(*params["window_dimensions"]):
         starts = [o * d for o, d in zip(offset, params["window_dilation"], strict=True)]
@@ -261,7 +245,7 @@ def window(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | Non
     unknown = tuple(axis for axis, start in enumerate(starts) if start.known is None)
     reach = scopes.reduce(operand.scopes, unknown, keepdims=True) if unknown else operand.scopes
     first = [np.zeros((), int) if start.known is None else start.value for start in starts]
-    ids = dynamic_slice(np.broadcast_to(reach, operand.shape), *first, **eqn.params)
+    ids = forms.dynamic_slice(np.broadcast_to(reach, operand.shape), *first, **eqn.params)
     return [_with_all(scopes, ids, [start.ids for start in starts])]
 
 
@@ -269,7 +253,9 @@ def window_update(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Id
     """dynamic_update_slice: with an unknown start, any place may have been overwritten."""
     operand, update, *starts = operands
     if all(start.known is not None for start in starts):
-        return [dynamic_update_slice(operand.scopes, update.scopes, *(start.value for start in starts), **eqn.params)]
+        return [
+            forms.dynamic_update_slice(operand.scopes, update.scopes, *(start.value for start in starts), **eqn.params)
+        ]
     return [_with_all(scopes, operand.scopes, [update.ids, *(start.ids for start in starts)])]
 
 
@@ -285,34 +271,33 @@ def opaque(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | Non
     return [np.full(out.aval.shape, anything) for out in eqn.outvars]
 
 
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(ELEMENTWISE, elementwise),
-    **dict.fromkeys(MOVEMENTS, movement),
-    **dict.fromkeys(("mul", "and"), product),
-    "or": disjunction,
-    **dict.fromkeys(
-        "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor argmax argmin".split(), reduction
-    ),
-    **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp".split(), cumulation),
-    **dict.fromkeys(("sort", "top_k"), along_axis),
-    **dict.fromkeys("cholesky lu qr eigh svd".split(), matrices),
-    **dict.fromkeys("scatter scatter-add scatter-sub scatter-mul scatter-min scatter-max".split(), scatter),
-    **dict.fromkeys("reduce_window_sum reduce_window_max reduce_window_min".split(), sliding),
-    "fft": transform,
-    "conv_general_dilated": convolution,
-    "select_n": select,
-    "optimization_barrier": barrier,
-    "triangular_solve": triangular_solve,
-    "dot_general": dot_general,
-    "gather": gather,
-    "dynamic_slice": window,
-    "dynamic_update_slice": window_update,
+RULES: dict[Kind, Rule] = {
+    Kind.ELEMENTWISE: elementwise,
+    Kind.SELECT: select,
+    Kind.COPY: elementwise,
+    Kind.CONVERSION: elementwise,
+    Kind.MOVEMENT: movement,
+    Kind.REDUCTION: reduction,
+    Kind.POSITION: reduction,
+    Kind.CUMULATIVE: cumulation,
+    Kind.SORT: along_axis,
+    Kind.CONTRACTION: dot_general,
+    Kind.GATHER: gather,
+    Kind.SCATTER: scatter,
+    Kind.SLICE: window,
+    Kind.UPDATE: window_update,
+    Kind.WINDOW: sliding,
+    Kind.TRANSFORM: transform,
+    Kind.CONVOLUTION: convolution,
+    Kind.MATRIX: matrices,
+    Kind.TRIANGULAR_SOLVE: triangular_solve,
+    Kind.BARRIER: barrier,
 }
 
 
 def apply_rule(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
     """The results of one equation that has a rule, with an operand that depends on z."""
-    found = RULES[eqn.primitive.name](scopes, eqn, operands)
+    found = RULES[row_of(eqn).kind](scopes, eqn, operands)
     results = [dependent(out.aval.shape, ids) for out, ids in zip(eqn.outvars, found, strict=True)]
     if eqn.primitive.name == "concatenate" and eqn.params["dimension"] == len(results[0].shape) - 1:
         # An index array put together from columns: `table[arange(n), z]` knows its first column.

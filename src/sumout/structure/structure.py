@@ -25,7 +25,7 @@ from sumout.structure.scopes import EMPTY, Abstract, Scopes, constant, dependent
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """How the discrete sites of a program hang together, read off its traced code.
+    """How the discrete sites of a program depend on each other, read off its traced code.
 
     Attributes:
         program: what was read.
@@ -178,7 +178,7 @@ class Structure:
 
 
 def read(program: Program) -> Structure:
-    """Read off a program how its discrete sites hang together.
+    """Read off a program how its discrete sites depend on each other.
 
     The program is traced, not run: nothing is declared by the user, and what the reading cannot see into counts as
     depending on everything.
