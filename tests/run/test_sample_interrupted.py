@@ -14,7 +14,6 @@ from sumout.run import loop
 from sumout.run import sample as sampling
 from sumout.run import starts as start
 from sumout.store import backend as memory
-from sumout.store import folder as stored
 from sumout.threads import in_threads, stoppable
 
 from programs import ENUMERABLE
@@ -97,7 +96,6 @@ def test_naming_that_takes_too_long_is_left_behind(monkeypatch, tmp_path, is_sto
     with monkeypatch.context() as patch:
         patch.setattr(result, "in_threads", slowly)
         patch.setattr(memory, "SECONDS_FOR_POSTPROCESSING", 0.3)
-        patch.setattr(stored, "SECONDS_FOR_POSTPROCESSING", 0.3)
         if is_stored:
             with pytest.raises(KeyboardInterrupt, match="resume"):
                 sumout.sample(PROGRAM, "ghmc", plan={"coin": "draw"}, **OPTIONS, **store)

@@ -68,7 +68,7 @@ def read_meter(x: np.ndarray, gradient: np.ndarray) -> Meter:
     return Meter(terms.mean(axis=(0, 1)), np.reshape(errors, terms.shape[2:]))
 
 
-WARMUP_TOLERANCE = 0.03
+WARMUP_TOLERANCE = 0.03  # relative error of a variance that is tolerated in a window
 ERRORS = 3.0  # standard errors that the meter may be off
 STEP = 0.7  # limits are multiplied by it when the meter is off, and divided by it when not: early windows may mislead
 

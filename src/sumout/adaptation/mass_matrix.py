@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 PRIOR_DRAWS = 5.0  # weight of the prior guess of a small variance
-PRIOR_VARIANCE = 1e-3
+PRIOR_VARIANCE = 1e-3  # both as in Stan
 
 Scale = Float[Array, " num_x"] | Float[Array, "num_x num_x"]
 

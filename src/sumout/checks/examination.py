@@ -25,12 +25,12 @@ from sumout.plan.plan import Plan
 from sumout.randomness import fold_in, new_key, split
 from sumout.threads import attentive_jit
 
-NUM_POINTS = 16
+NUM_POINTS = 16  # x at which the program is evaluated
 ROUNDS = 10  # more of so many points, where the first has none of positive density
 VALUES_OF_Z = 16  # tried at every x
-EQUILIBRATION_SWEEPS = 50
+EQUILIBRATION_SWEEPS = 50  # over z at a fixed x
 LARGE = 1000  # numbers in one evaluation; above, fewer values of z and fewer coordinates are looked at
-MOST_COORDINATES = 64
+MOST_COORDINATES = 64  # of x that are looked at one by one
 
 quickly = partial(attentive_jit, compiler_options=QUICK_COMPILE)
 

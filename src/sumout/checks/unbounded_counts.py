@@ -26,7 +26,7 @@ SLOWEST_FALL = -1.01  # slope of the log density in log n; with −1 the sum div
 STEPS = np.array([*range(1, 17), 32, 64, 127])  # as Metropolis proposes them, or of about their sizes
 FEW_ANCHORS = 2  # points at which tails are judged; all must agree
 MOST_STUCK = 4  # counts without a step of their own to look at
-MOST_NEIGHBOURS = 16
+MOST_NEIGHBOURS = 16  # of such a count that are tried together with it
 PAIRED = (1, -1, 2, -2, 3, -3)  # steps of another count
 
 

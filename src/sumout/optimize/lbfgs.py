@@ -25,7 +25,7 @@ PATIENCE = 10  # steps without any gain
 LOSS = 1e-6  # of the log density, as in optax's line search
 TOLERANCE = 1e-3  # nats that a step along a coordinate may still gain
 BEYOND = 1e10  # on the real line; no mode is looked for so far out
-PERTURBATIONS = 8
+PERTURBATIONS = 8  # of x, from which round-off is estimated
 PERTURBED_BY = 4  # units in the last place
 MOST_ROUND_OFF = 0.5  # nats; where round-off is larger the density is a spike too narrow for the type of x
 

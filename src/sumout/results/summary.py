@@ -15,7 +15,7 @@ from sumout.results.effective_draws import slowest
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-LEAST_ACCEPTANCE = 0.4
+LEAST_ACCEPTANCE = 0.4  # below, the step size was not tuned: kernels aim at .8 or more
 RUN_STATS = ("acceptance_rate", "step_size", "noise_share", "diverging")
 MOST_SHOWN = 3  # draws of a chain, and chains
 FEWEST_DRAWS = 20  # of a chain that is judged

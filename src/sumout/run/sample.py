@@ -24,7 +24,7 @@ from sumout.results.likelihood import build_likelihood
 from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, is_small
 from sumout.run.progress import progress_bar
 from sumout.run.starts import Starts
-from sumout.store.backend import MemoryBackend, TraceBackend
+from sumout.store.backend import MemoryBackend, Run, TraceBackend
 from sumout.store.folder import open_folder
 from sumout.store.format import identify
 from sumout.threads import stoppable
@@ -157,13 +157,12 @@ def sample(
             "kernel": repr(ready.kernel), "seed": seed, "tune": tune,
             "plan": json.dumps(dict(plan or {})), "drawn": ready.plan.drawn,
         }  # fmt: skip
+        run = Run(ready.kernel, postprocess, options, draws, key_process, stop)
         if store is None:
-            opened: AbstractContextManager[TraceBackend] = nullcontext(
-                MemoryBackend(ready.kernel, postprocess, options, draws, key_process, stop)
-            )
+            opened: AbstractContextManager[TraceBackend] = nullcontext(MemoryBackend(run))
         else:
             identity = identify(program, options | {"chains": chains, "steps": steps, "log_likelihood": log_likelihood})
-            opened = open_folder(store, identity, ready.kernel, postprocess, options, draws, key_process, stop)
+            opened = open_folder(store, identity, run)
         with opened as backend:
             with progress_bar(progress, chains) as report:
                 checkpoint = backend.resume(ready.loop.shapes(program, chains))

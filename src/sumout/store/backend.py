@@ -87,19 +87,41 @@ class DrawBuffer:
         return jax.tree.map(lambda *parts: _joined(parts), *self._chunks) if self._chunks else None
 
 
+@dataclass(frozen=True)
+class Run:
+    """What a backend knows of the run whose draws it keeps.
+
+    Attributes:
+        kernel: that makes the draws.
+        postprocess: of its draws.
+        attrs: of the result, "tune" among them.
+        draws: asked for, after the warm-up.
+        key: for what of z is drawn in post-processing.
+        stop: whether the run is to stop.
+    """
+
+    kernel: Kernel
+    postprocess: PostProcessing
+    attrs: Mapping[str, Any]
+    draws: int
+    key: Key
+    stop: Stop
+
+    def process(self, draws: Draws) -> Groups:
+        """The draws as named arrays; only the first of them, or none, if the run was stopped too long ago."""
+        is_over = lambda: self.stop.is_overdue(SECONDS_FOR_POSTPROCESSING)  # noqa: E731
+        return self.postprocess.groups(draws, self.key, is_over)
+
+
 class MemoryBackend(DrawBuffer):
     """Keeps a run in memory.
 
     Draws are post-processed as they come, so that there is little left to do, or to lose, when a run is stopped.
     """
 
-    def __init__(
-        self, kernel: Kernel, postprocess: PostProcessing, attrs: Mapping[str, Any], draws: int, key: Key, stop: Stop
-    ):
-        super().__init__(attrs["tune"])
-        self.draws, self._key, self._stop = draws, key, stop
-        self._kernel, self._postprocess, self._attrs = kernel, postprocess, attrs
-        self._processed: list[Groups] = []
+    def __init__(self, run: Run):
+        super().__init__(run.attrs["tune"])
+        self.run, self._processed = run, list[Groups]()
         self._last = perf_counter()
 
     def resume(self, like: Any) -> Checkpoint | None:
@@ -112,17 +134,16 @@ class MemoryBackend(DrawBuffer):
         if checkpoint.done <= self.tune:
             self._last = perf_counter()
         is_time = perf_counter() - self._last > SELDOM
-        if is_time and sum(chunk.number.size for chunk in self._chunks) >= ENOUGH and self._postprocess.is_ready:
+        if is_time and sum(chunk.number.size for chunk in self._chunks) >= ENOUGH and self.run.postprocess.is_ready:
             self._process(BLOCK // math.gcd(BLOCK, len(draws.number)))
 
     def _process(self, multiple: int = 1) -> None:
-        """Post-process a multiple of so many draws; only the first of them if the run was stopped too long ago."""
+        """Post-process a multiple of so many draws."""
         draws = self.collected()
         num = 0 if draws is None else draws.number.shape[1] // multiple * multiple
         if num:
-            now = jax.tree.map(lambda a: a[:, :num], draws)
             self._chunks = [jax.tree.map(lambda a: a[:, num:], draws)]
-            groups = self._postprocess.groups(now, self._key, lambda: self._stop.is_overdue(SECONDS_FOR_POSTPROCESSING))
+            groups = self.run.process(jax.tree.map(lambda a: a[:, :num], draws))
             self._processed += [groups] if groups else []
             if not groups or groups["sample_stats"]["lp"].shape[1] < num:
                 self._chunks = []  # there must be no gap
@@ -141,14 +162,12 @@ class MemoryBackend(DrawBuffer):
             group: {name: _joined([part[group][name] for part in self._processed]) for name in named}
             for group, named in self._processed[0].items()
         }
-        is_complete = groups["sample_stats"]["lp"].shape[1] == self.draws
-        attrs = {
-            **self._attrs, "steps": checkpoint.steps, "sampling_time": checkpoint.seconds, "complete": is_complete
-        }  # fmt: skip
-        postprocess = self._postprocess
+        run, postprocess = self.run, self.run.postprocess
+        is_complete = groups["sample_stats"]["lp"].shape[1] == run.draws
+        ended = {"steps": checkpoint.steps, "sampling_time": checkpoint.seconds, "complete": is_complete}
         return build_tree(
-            groups, self._kernel.tuned(checkpoint.states), postprocess.program.observed,
-            dims=postprocess.dims, coordinates=postprocess.coordinates, attrs=postprocess.attrs(attrs),
+            groups, run.kernel.tuned(checkpoint.states), postprocess.program.observed,
+            dims=postprocess.dims, coordinates=postprocess.coordinates, attrs=postprocess.attrs({**run.attrs, **ended}),
         )  # fmt: skip
 
 

@@ -18,10 +18,8 @@ import jax
 import numpy as np
 
 from sumout.errors import OptionError, StoreError
-from sumout.kernels.kernel import Kernel
-from sumout.randomness import Key
-from sumout.results.data_tree import Draws, PostProcessing
-from sumout.store.backend import Checkpoint
+from sumout.results.data_tree import Draws
+from sumout.store.backend import Checkpoint, Run
 from sumout.store.format import (
     ABOUT,
     CHECKPOINT,
@@ -40,7 +38,6 @@ from sumout.store.format import (
     write_whole,
 )
 from sumout.store.load import load
-from sumout.threads import SECONDS_FOR_POSTPROCESSING, Stop
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
@@ -53,12 +50,8 @@ MOST_BYTES = 2**24  # that wait to be written
 class FolderBackend:
     """Writes a run to a folder; made by `open_folder`."""
 
-    def __init__(
-        self, folder: Path, kernel: Kernel, postprocess: PostProcessing, tune: int, draws: int, key: Key, stop: Stop
-    ):
-        self.folder, self.tune, self.draws = folder, tune, draws
-        self._stop = stop
-        self._kernel, self._postprocess, self._key = kernel, postprocess, key
+    def __init__(self, folder: Path, run: Run):
+        self.folder, self.run, self.tune = folder, run, run.attrs["tune"]
         self._waiting: list[Draws] = []
         self._warm: list[np.ndarray] = []
         self._begun = self._last = perf_counter()
@@ -97,13 +90,12 @@ class FolderBackend:
         arrays: dict[str, Any] = {}
         if self._waiting:
             draws = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *self._waiting)
-            is_over = lambda: self._stop.is_overdue(SECONDS_FOR_POSTPROCESSING)  # noqa: E731
-            groups = self._postprocess.groups(draws, self._key, is_over)
+            groups = self.run.process(draws)
             if not groups or groups["sample_stats"]["lp"].shape[1] < draws.number.shape[1]:
                 return
             for group, named in groups.items():
                 arrays.update({f"{group}/{name}": value for name, value in named.items()})
-            tuned = self._kernel.tuned(checkpoint.states)
+            tuned = self.run.kernel.tuned(checkpoint.states)
             arrays.update({f"{TUNED}/{name}": np.asarray(value) for name, value in tuned.items()})
         elif self._warm:
             arrays[WARM] = np.concatenate(self._warm, axis=1)
@@ -113,7 +105,7 @@ class FolderBackend:
         arrays[CHECKPOINT] = np.array([checkpoint.done, checkpoint.t, checkpoint.steps, drawn])
         arrays[SECONDS] = np.array(checkpoint.seconds)
         if self._number == 0:
-            observed = self._postprocess.program.observed
+            observed = self.run.postprocess.program.observed
             arrays.update({f"{OBSERVED}/{name}": np.asarray(value) for name, value in observed.items()})
         write_part(self.folder, self._number, arrays)
         self._number, self._written = self._number + 1, checkpoint.done
@@ -126,31 +118,17 @@ class FolderBackend:
             self.write(checkpoint)
         if self._written <= self.tune:
             raise KeyboardInterrupt("interrupted before a draw was written; the same call will resume the run.")
-        return load(self.folder).isel(draw=slice(self.draws))
+        return load(self.folder).isel(draw=slice(self.run.draws))
 
 
 @contextmanager
-def open_folder(
-    folder: str | os.PathLike[str],
-    identity: Mapping[str, str],
-    kernel: Kernel,
-    postprocess: PostProcessing,
-    attrs: Mapping[str, Any],
-    draws: int,
-    key: Key,
-    stop: Stop,
-) -> Iterator[FolderBackend]:
+def open_folder(folder: str | os.PathLike[str], identity: Mapping[str, str], run: Run) -> Iterator[FolderBackend]:
     """A folder to write a run to, made if it is not there; no other process can write to it meanwhile.
 
     Args:
         folder: where it is.
         identity: of the run, by `identify`; must be that of the run that is there.
-        kernel: of the run.
-        postprocess: of its draws.
-        attrs: of the result, "tune" among them.
-        draws: asked for.
-        key: for what of z is drawn in post-processing.
-        stop: whether the run is to stop.
+        run: to be written, or resumed.
     """
     path = Path(folder)
     about = path / ABOUT
@@ -175,15 +153,15 @@ def open_folder(
         noted = {
             "format": FORMAT,
             "identity": dict(identity),
-            "draws": draws,
-            "dims": postprocess.dims,
-            "coordinates": postprocess.coordinates,
-            "about": postprocess.attrs(attrs),
+            "draws": run.draws,
+            "dims": run.postprocess.dims,
+            "coordinates": run.postprocess.coordinates,
+            "about": run.postprocess.attrs(run.attrs),
         }
         content = json.dumps(noted, indent=1) + "\n"
         if not about.exists() or about.read_text(encoding="utf-8") != content:
             write_whole(about, content.encode())
-        yield FolderBackend(path, kernel, postprocess, attrs["tune"], draws, key, stop)
+        yield FolderBackend(path, run)
 
 
 @contextmanager
