@@ -13,11 +13,12 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 studies: $(READY)
 	$(BIN)/sumout studies
 
+# Tests of one file share what they have compiled and run.
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 calibrate: $(READY)
 	$(BIN)/pytest -n 2 -m calibration

@@ -129,15 +129,19 @@ def check_law(program, summation):
     density = np.asarray(log_joint(program, states)(x))
     exact = np.exp(density - logsumexp(density))
 
-    drawn = np.exp(np.asarray(jax.jit(lambda x: log_law(summation, program, states, x))(x)))
-    assert np.abs(drawn - exact).max() < 1e-10
-    assert abs(drawn.sum() - 1) < 1e-10
+    @jax.jit
+    def said(x):
+        mode = summation.most_probable(x, z, data)
+        law = log_law(summation, program, states, x)
+        return law, program.log_density(x, mode, data), summation.log_marginals(x, z, data)
 
     z = any_z(program)
-    mode = jax.jit(lambda x: summation.most_probable(x, z, data))(x)
-    assert float(program.log_density(x, mode, data)) == pytest.approx(density.max(), abs=1e-10)
-
-    table = np.exp(np.asarray(jax.jit(lambda x: summation.log_marginals(x, z, data))(x)))
+    law, highest, marginals = said(x)
+    drawn = np.exp(np.asarray(law))
+    assert np.abs(drawn - exact).max() < 1e-10
+    assert abs(drawn.sum() - 1) < 1e-10
+    assert float(highest) == pytest.approx(density.max(), abs=1e-10)
+    table = np.exp(np.asarray(marginals))
     flat = np.concatenate([np.asarray(a).reshape(len(exact), -1) for a in states.values()], axis=1)
     rows = [row for site in program.z.values() for row in zip(*site.support.rows(), strict=True)]
     for i, (values, allowed) in enumerate(rows):

@@ -183,7 +183,7 @@ def test_log_density_and_gradient_by_listing_all_values(name):
     plan, _ = blocks_of(program)
     x, z = random_x(program), some_z(program)
     found = jax.jit(jax.value_and_grad(plan.log_density))(x, z, program.data)
-    expected = jax.value_and_grad(log_marginal(program, joint_states(program)))(x)
+    expected = jax.jit(jax.value_and_grad(log_marginal(program, joint_states(program))))(x)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8), found, expected)
     assert np.isfinite(found[1]).all()
 
@@ -215,13 +215,15 @@ def test_a_site_beside_others_that_are_drawn():
     (block,) = plan.summation.blocks
     assert block.switches is not None
     x, s = random_x(program), jnp.asarray(T % 3 == 0, program.z["s"].dtype)
-    found = jax.value_and_grad(plan.log_density)(x, {"k": jnp.array(0), "s": s}, program.data)
+    found = jax.jit(jax.value_and_grad(plan.log_density))(x, {"k": jnp.array(0), "s": s}, program.data)
 
     def expected(x):
         each = jax.vmap(lambda k: program.log_density(x, {"k": k, "s": s}, program.data))(jnp.arange(YEARS))
         return logsumexp(each)
 
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), found, jax.value_and_grad(expected)(x))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), found, jax.jit(jax.value_and_grad(expected))(x)
+    )
 
 
 def test_nothing_as_large_as_the_table_is_computed():
@@ -253,8 +255,8 @@ def test_a_switch_point_of_many_values_is_summed_out():
     plan, (block,) = blocks_of(program)
     assert block.switches is not None
     x = random_x(program)
-    found = jax.value_and_grad(plan.log_density)(x, some_z(program), program.data)
-    expected = jax.value_and_grad(log_marginal(program, joint_states(program)))(x)
+    found = jax.jit(jax.value_and_grad(plan.log_density))(x, some_z(program), program.data)
+    expected = jax.jit(jax.value_and_grad(log_marginal(program, joint_states(program))))(x)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), found, expected)
 
 
