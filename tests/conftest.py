@@ -3,6 +3,7 @@
 Most tests compile more than they run, so code is compiled quickly rather than well.
 """
 
+import gc
 import logging
 import signal
 from pathlib import Path
@@ -24,9 +25,13 @@ get_compile_options = compiler.get_compile_options
 
 
 def compile_quickly(*args: Any, env_options_overrides: Any = None, **kwargs: Any) -> Any:
-    """Emitting fusions the older way takes half the time; with optimisations on it may take for ever."""
+    """Emitting fusions the older way takes half the time; with optimisations on it may take for ever.
+
+    In one part a module takes two thirds of the work that it takes in many, and the suite has no idle core to share.
+    """
     if compiler._DISABLE_MOST_OPTIMIZATIONS.value:
-        env_options_overrides = {"xla_cpu_use_fusion_emitters": False, **(env_options_overrides or {})}
+        quick = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+        env_options_overrides = quick | (env_options_overrides or {})
     return get_compile_options(*args, env_options_overrides=env_options_overrides, **kwargs)
 
 
@@ -51,3 +56,8 @@ CHECKED = (
 ).split()
 with install_import_hook([f"sumout.{name}" for name in CHECKED], "beartype.beartype"):
     import sumout  # noqa: F401
+
+# What has been imported is there to stay, and traces make much that is soon gone: of all the time a tenth was spent in
+# looking for garbage among them.
+gc.freeze()
+gc.set_threshold(100_000, 20, 100)

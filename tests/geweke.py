@@ -26,7 +26,7 @@ from numpyro.distributions import constraints
 import sumout
 from sumout.model.program import Program
 
-from mixed import count_lattices, equal_neighbours, log_normaliser
+from known_moments import count_lattices, equal_neighbours, log_normaliser
 
 NUM_CHAINS = 500
 NUM_ROUNDS = 200

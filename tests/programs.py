@@ -1,4 +1,7 @@
-"""Small programs of every structure, each with a joint space that can be enumerated."""
+"""Programs of every structure, each so small that its joint states can be enumerated: `ENUMERABLE`, by name.
+
+Laws are tested on all of them; tests that need some small program or other take theirs from here.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,37 +13,27 @@ from numpyro.distributions import constraints
 
 import sumout
 
+import models
+
 REAL = (constraints.real, ())
 
 
 def survey(num=6):
     """Isolated booleans, as in the paper's Figure 1."""
-
-    def survey(x, z, y):
-        honest = dist.Bernoulli(x["theta"]).log_prob(y)
-        return jnp.where(z["coin"], honest, jnp.log(0.5)).sum()
-
     y = np.arange(num) % 3 > 0
-    return sumout.density(
-        survey,
-        x={"theta": (constraints.unit_interval, ())},
-        z={"coin": sumout.finite([False, True], shape=num)},
-        data=y.astype(int),
-    )
+    x, z = {"theta": (constraints.unit_interval, ())}, {"coin": sumout.finite([False, True], shape=num)}
+    return sumout.density(models.coins, x=x, z=z, data=y.astype(int))
 
 
 def mixture(num=5):
     """Isolated sites with three values in a NumPyro plate."""
+    return sumout.program(models.weighted_mixture, np.linspace(-2, 3, num))
 
-    def mixture(y):
-        weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3)))
-        mu = numpyro.sample("mu", dist.Normal(0, 3).expand([3]))
-        sigma = numpyro.sample("sigma", dist.HalfNormal(2))
-        with numpyro.plate("points", len(y)):
-            z = numpyro.sample("z", dist.Categorical(weights))
-            numpyro.sample("y", dist.Normal(mu[z], sigma), obs=y)
 
-    return sumout.program(mixture, np.linspace(-2, 3, num))
+def array_hmm(length=5, states=3):
+    """A path, written without a loop."""
+    x, z = {"logits": (constraints.real, (states, states))}, {"state": sumout.finite(states, length)}
+    return sumout.density(models.path, x=x, z=z, data=np.sin(np.arange(length)) + 1)
 
 
 def loop_hmm(length=5, states=3):
@@ -63,45 +56,20 @@ def loop_hmm(length=5, states=3):
 
 def scan_hmm(length=6):
     """A path through NumPyro's scan."""
-
-    def hmm(y):
-        stay = numpyro.sample("stay", dist.Beta(2, 2))
-        rows = jnp.array([[stay, 1 - stay], [1 - stay, stay]])
-
-        def step(previous, y):
-            z = numpyro.sample("z", dist.Categorical(rows[previous]))
-            numpyro.sample("y", dist.Normal(2.0 * z, 1.0), obs=y)
-            return z, None
-
-        scan(step, 0, y)
-
-    return sumout.program(hmm, np.cos(np.arange(length)) + 1)
+    return sumout.program(models.scan_hmm, np.cos(np.arange(length)) + 1)
 
 
 def grid(rows=2, columns=3):
     """A lattice whose coupling multiplies a sum of integers."""
-
-    def grid(x, z, y):
-        s = z["s"]
-        equal = (s[1:] == s[:-1]).sum() + (s[:, 1:] == s[:, :-1]).sum()
-        prior = dist.Normal(0.3, 0.5).log_prob(x["coupling"])
-        return x["coupling"] * equal + dist.Normal(s, 1.0).log_prob(y).sum() + prior
-
     y = np.arange(rows * columns).reshape(rows, columns) % 4 * 0.4
-    return sumout.density(grid, x={"coupling": REAL}, z={"s": sumout.finite(2, (rows, columns))}, data=y)
+    return sumout.density(models.lattice, x={"coupling": REAL}, z={"s": sumout.finite(2, (rows, columns))}, data=y)
 
 
 def spike_and_slab(num=5):
     """A clique: every indicator meets every other in the likelihood. More colours than are unrolled."""
-
-    def regression(design, y):
-        beta = numpyro.sample("beta", dist.Normal(0, 1).expand([num]))
-        gamma = numpyro.sample("gamma", dist.Bernoulli(0.3).expand([num]))
-        numpyro.sample("y", dist.Normal(design @ (gamma * beta), 1.0), obs=y)
-
     rng = np.random.default_rng(0)
     design = rng.normal(size=(8, num))
-    return sumout.program(regression, design, design[:, 0] * 2 + rng.normal(size=8))
+    return sumout.program(models.spike_and_slab, design, design[:, 0] * 2 + rng.normal(size=8))
 
 
 def factorial_hmm(chains=2, length=4):
@@ -271,17 +239,29 @@ def mixed_values():
     return sumout.program(classes, np.array([0, 0, 1, 1]), np.array([0.1, 1.4, 2.0, 2.9]))
 
 
-def abundance():
+def without_x(num=4):
+    """Nothing is continuous: a chain of spins."""
+    return sumout.density(
+        lambda x, z, data: 2.0 * (z["s"][1:] == z["s"][:-1]).sum(), x={}, z={"s": sumout.finite(2, num)}
+    )
+
+
+def abundance(*y):
+    """A count, which can only be drawn."""
+    return sumout.program(models.abundance, np.array(y or (3, 5, 2)))
+
+
+def abundance_in_fog():
     """A count, which can only be drawn, and flags, which can be summed out given the count."""
 
-    def abundance(y):
+    def in_fog(y):
         p = numpyro.sample("p", dist.Beta(2, 2))
         n = numpyro.sample("n", dist.Poisson(6.0))
         with numpyro.plate("visits", len(y)):
             fog = numpyro.sample("fog", dist.Bernoulli(0.3))
             numpyro.sample("y", dist.Binomial(n, p * (1 - 0.5 * fog)), obs=y)
 
-    return sumout.program(abundance, np.array([3, 5, 2]))
+    return sumout.program(in_fog, np.array([3, 5, 2]))
 
 
 def switches(steps=4):

@@ -61,26 +61,31 @@ def proposal_table(move, current):
 
 
 def transition_matrix(move, x, states, data):
-    """P of one block: its members move independently."""
-    flat, numbers = state_numbers(states)
-    tables = jax.jit(member_tables)(move, x, states, data)
-    values, probability = (np.asarray(a) for a in tables)
-    matrix = np.zeros((len(flat), len(flat)))
-    columns = [np.flatnonzero(member_columns(move, states) == i)[0] for i in range(move.block.size)]
-    for s, row in enumerate(flat):
-        outcomes = {row.tobytes(): 1.0}
-        for i, column in enumerate(columns):
-            spread = {}
-            for label, weight in outcomes.items():
-                base = np.frombuffer(label).copy()
-                for value, p in zip(values[s, :, i], probability[s, :, i], strict=True):
-                    if p > 0:
-                        base[column] = value
-                        spread[base.tobytes()] = spread.get(base.tobytes(), 0.0) + weight * p
-            outcomes = spread
-        for label, weight in outcomes.items():
-            matrix[s, numbers[label]] += weight
+    """P of one block: its members move independently, so that it is the product of what each of them does."""
+    flat, _ = state_numbers(states)
+    values, probability = (np.asarray(a) for a in jax.jit(member_tables)(move, x, states, data))
+    member = member_columns(move, states)
+    matrix = np.ones((len(flat), len(flat)))
+    for column, i in enumerate(member):
+        if i < 0:
+            matrix *= flat[:, column, None] == flat[:, column]
+        else:
+            matrix *= moved(flat[:, column], values[:, :, i], probability[:, :, i])
     return matrix
+
+
+def moved(listed, values, probability):
+    """The probability `(S, S)` that an element goes from its value in one state to that in another.
+
+    `listed` are its values in the states, `values` those it may go to from each, with their probabilities.
+    """
+    kinds, kind = np.unique(listed, return_inverse=True)
+    place = np.searchsorted(kinds, values).clip(max=len(kinds) - 1)
+    is_listed = kinds[place] == values
+    assert (probability[~is_listed] == 0).all(), "it may go where no state is listed"
+    table = np.zeros((len(listed), len(kinds)))
+    np.add.at(table, (np.arange(len(listed))[:, None], place), np.where(is_listed, probability, 0.0))
+    return table[:, kind]
 
 
 def transition_matrices(plan, x, states):
@@ -94,17 +99,14 @@ def transition_matrices(plan, x, states):
 
 def site_matrices(move, x, states, data):
     """P of every site of a move that takes one after the other."""
-    flat, numbers = state_numbers(states)
+    flat, _ = state_numbers(states)
     tables = np.asarray(jax.jit(jax.vmap(lambda z: move.conditionals(x, z, data)))(states))
-    columns = member_columns(move, states)
+    member = member_columns(move, states)
     for j in range(move.block.size):
-        matrix = np.zeros((len(flat), len(flat)))
-        for s, row in enumerate(flat):
-            for value, p in zip(move.values[:, j % move.values.shape[1]], tables[s, :, j], strict=True):
-                to = row.copy()
-                to[columns == j] = value
-                matrix[s, numbers[to.tobytes()]] += p
-        yield matrix
+        others, (own,) = flat[:, member != j], flat[:, member == j].T
+        stays = (others[:, None] == others).all(axis=2)
+        values = np.broadcast_to(move.values[:, j % move.values.shape[1]], tables.shape[:2])
+        yield stays * moved(own, values, tables[:, :, j])
 
 
 def member_columns(move, states):

@@ -8,6 +8,7 @@ from sumout.model.numpyro import program
 from sumout.model.supports import count, finite, implicit
 
 if TYPE_CHECKING:
+    __version__: str
     from sumout.checks.check import check
     from sumout.kernels.ghmc import GHMC
     from sumout.kernels.hmc import HMC
@@ -82,10 +83,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":  # pyproject.toml has it; to look it up takes longer than it is worth with every import
+        from importlib.metadata import version
+
+        return globals().setdefault(name, version("sumout"))
     if name not in _LATER:
         raise AttributeError(f"module 'sumout' has no attribute '{name}'")
     return globals().setdefault(name, getattr(import_module(f"sumout.{_LATER[name]}"), name))
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

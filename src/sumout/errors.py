@@ -6,7 +6,7 @@ READING = logging.getLogger("sumout.reading")
 
 
 def note_unforeseen(what: str, error: Exception) -> None:
-    """Log that a step of the reading failed for a reason nobody foresaw, and that a plainer way is taken instead.
+    """Log that a step of the reading failed unexpectedly, and that a plainer way is taken instead.
 
     The answer is as right as before, so users are not told; whoever looks for faults listens to the logger.
     """

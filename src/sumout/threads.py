@@ -1,10 +1,10 @@
-"""Work in threads of its own, so that a signal is heard by whoever waits for it.
+"""Work in background threads, so that the main thread can react to signals while it waits.
 
 Python handles signals in its main thread, between two of its own instructions, and there are none of these while code
 is being compiled or compiled code runs. So the main thread does neither: it waits, and a signal ends the waiting. What
-it waited for cannot be ended; it is left behind, and what was to come after it is not begun.
+it waited for cannot be ended; it is abandoned, and what was to come after it is not begun.
 
-The threads are daemons, as a process that was told to end must not wait for what was left behind. But neither can
+The threads are daemons, as a process that was told to end must not wait for abandoned work. But neither can
 Python be shut down beside it: a thread that comes back from compiled code during that brings the process down. So a
 process that ends waits for its threads as usual, but if it was interrupted only briefly, and then ends without being
 shut down. Its exit code is then 130, as after Ctrl-C.
@@ -42,11 +42,11 @@ _idle: "deque[_Background]" = deque()  # threads are used again: compiled code t
 
 
 class _Background(Thread):
-    """A daemon that does one piece of work after the other.
+    """A daemon that runs one task after the other.
 
     Attributes:
-        is_left: whether nobody waits any more for what it does.
-        is_busy: whether it does anything.
+        is_left: set when nobody waits any more for its task.
+        is_busy: whether it has a task.
     """
 
     def __init__(self):
@@ -55,12 +55,12 @@ class _Background(Thread):
         self._work: SimpleQueue[tuple[Callable[[], None], Event]] = SimpleQueue()
 
     def give(self, do: Callable[[], None], is_left: Event) -> None:
-        """Have it do that next."""
+        """Queue a task."""
         self.is_busy = True
         self._work.put((do, is_left))
 
     def run(self) -> None:
-        """What the thread does."""
+        """Run tasks as they come."""
         while True:
             do, self.is_left = self._work.get()
             do()
@@ -70,20 +70,20 @@ class _Background(Thread):
 
 
 def begin(do: Callable[..., T], *args: Any) -> "Future[T]":
-    """Begin to do it in a thread of its own, in the precision that is in force here."""
+    """Start a call in a background thread, in the precision that is in force here."""
     future: Future[T] = Future()
     _start(partial(_settle, future, do, *args), Event())
     return future
 
 
 def wait(future: "Future[T]") -> T:
-    """What comes of it, once it is done; signals are heard meanwhile."""
+    """The result, once it is there; signals are handled meanwhile."""
     is_done(future)
     return future.result()
 
 
 def is_done(future: "Future[Any]", is_over: Callable[[], bool] = lambda: False) -> bool:
-    """Wait for it; False if the waiting was over before."""
+    """Wait for it; False if `is_over` ended the waiting before."""
     with noticing_interrupts():
         while not future.done() and not is_over():
             wait_for([future], TICK)
@@ -91,7 +91,7 @@ def is_done(future: "Future[Any]", is_over: Callable[[], bool] = lambda: False) 
 
 
 def attentively(do: Callable[..., T], *args: Any) -> T:
-    """What comes of it; the main thread has it done by another one, with arrays ready when they come."""
+    """The result of a call; called from the main thread it runs in another one, and waits for its arrays."""
     if current_thread() is not main_thread():
         return do(*args)
     return wait(begin(lambda: jax.block_until_ready(do(*args))))
@@ -100,16 +100,16 @@ def attentively(do: Callable[..., T], *args: Any) -> T:
 def in_threads(
     do: Callable[[T], U], each: Iterable[T], most: int | None = None, is_over: Callable[[], bool] = lambda: False
 ) -> list[U]:
-    """Do it with each, in threads.
+    """Map a function over arguments, in threads.
 
     Args:
-        do: with one.
-        each: of these, in order.
-        most: at a time; None for all.
-        is_over: asked now and then: whether to wait no longer.
+        do: the function.
+        each: the arguments.
+        most: threads; None for one each.
+        is_over: polled: whether to wait no longer.
 
     Returns:
-        What came of each; if the waiting was over before, of those from the first one on that were done.
+        The results; if `is_over` ended the waiting, those of the first arguments up to one that was not done.
     """
     work = [(what, Future()) for what in each]
     futures = [future for _, future in work]
@@ -141,7 +141,7 @@ def in_threads(
 
 
 def is_left_behind() -> bool:
-    """Whether nobody waits any more for what this thread does."""
+    """Whether nobody waits any more for the task of this thread."""
     thread = current_thread()
     return isinstance(thread, _Background) and thread.is_left.is_set()
 
@@ -165,13 +165,13 @@ def attentive_jit(fn: Callable[..., T], **options: Any) -> Callable[..., T]:
 
 
 def note_interrupt() -> None:
-    """Of what runs in the background, nothing will be waited for when the process ends."""
+    """The process was interrupted: when it ends, it will not wait for background threads."""
     _interrupted.set()
 
 
 @contextmanager
 def noticing_interrupts() -> Iterator[None]:
-    """Note that the process was interrupted, if it is."""
+    """Note an interrupt that passes through."""
     try:
         yield
     except KeyboardInterrupt:
@@ -214,7 +214,7 @@ def _has_failed(futures: list["Future[Any]"]) -> bool:
 
 @atexit.register  # after JAX was imported, and so called before JAX shuts down
 def _end() -> None:
-    """Wait for the threads, as long as nobody is in a hurry."""
+    """Wait for the threads, briefly if the process was interrupted."""
     uncaught = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if isinstance(uncaught, KeyboardInterrupt):
         note_interrupt()
@@ -240,21 +240,21 @@ def _leave(uncaught: BaseException | None) -> NoReturn:
     os._exit(1 if uncaught is not None and not isinstance(uncaught, KeyboardInterrupt) else INTERRUPTED)
 
 
-# Ctrl-C and SIGTERM: a run ends within seconds, with all that was drawn; at a second one at once.
+# Ctrl-C and SIGTERM: a run ends within seconds, with all that was drawn; at a second signal at once.
 #
 # Before the first chunk of draws there is nothing to keep, and the first signal interrupts whatever is being done.
-# From then on it is noted: the loop ends after the chunk that is running, or leaves it behind if it takes too long,
-# and what was drawn gets some time to be named.
+# From then on it only asks: the loop ends after the chunk that is running, or abandons it if it takes too long, and
+# the draws get some time to be post-processed.
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-FOR_CHUNKS, FOR_NAMES = 2.0, 4.0  # seconds after the signal
+SECONDS_FOR_CHUNK, SECONDS_FOR_POSTPROCESSING = 2.0, 4.0  # after the signal
 
 
 class Stop:
-    """Whether a run was asked to stop, and for how long.
+    """Whether a run was asked to stop, and when.
 
     Attributes:
-        is_deferred: whether the first signal is noted only; before, it interrupts.
+        is_deferred: whether the first signal only asks to stop; before, it interrupts.
     """
 
     def __init__(self):
@@ -276,14 +276,14 @@ class Stop:
             raise KeyboardInterrupt
         self._asked = monotonic()
         if not self.is_deferred:
-            raise KeyboardInterrupt("asked to stop before this call has made a draw.")
+            raise KeyboardInterrupt("interrupted before this call has made a draw.")
         with suppress(RuntimeError):  # something was just being printed
-            print("\nsumout: stopping; what was drawn is kept. Once more to leave at once.", file=sys.stderr)
+            print("\nsumout: stopping; what was drawn is kept. A second signal stops at once.", file=sys.stderr)
 
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Ask a run to stop by signals. They reach the main thread only; elsewhere it never is."""
+    """Let signals ask a run to stop. They reach the main thread only."""
     stop = Stop()
     if current_thread() is not main_thread():
         yield stop

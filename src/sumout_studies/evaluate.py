@@ -27,7 +27,7 @@ class Budget:
         draws: of each chain.
         tune: draws of warm-up.
         gradients: of each scheme on the two normals.
-        searches: whether to look for the step size of the paper's schemes, or take the one that is stored.
+        searches: whether to search for the step size of the paper's schemes, or take the one that is stored.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Evaluator:
             }
             self._compile(pool, step_sizes, report)
             outcomes: dict[tuple[str, str], list[Outcome]] = {case: [] for case in self.cases}
-            for number in range(budget.runs):  # in turns, so that a slow minute does not fall on one scheme alone
+            for number in range(budget.runs):  # schemes alternate, so that a slow minute does not fall on one alone
                 for study, scheme in self.cases:
                     args = (study, scheme, step_sizes[study], budget.draws, budget.tune, self.seed + number)
                     outcomes[study, scheme].append(pool.do(self.worker[study, scheme], "sample", *args))

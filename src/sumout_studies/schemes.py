@@ -19,7 +19,7 @@ from sumout.model.program import Program
 STEPS = 10
 FRICTION = 0.1
 
-# Largest bulk ESS of HMC on the marginal; `sumout studies --full` looks for it again.
+# Largest bulk ESS of HMC on the marginal; `sumout studies --full` searches for it again.
 STEP_SIZES = {"survey": 0.2, "gmm": 0.03, "hmm": 1.0}
 
 
@@ -78,7 +78,7 @@ _ALL = (
     ),
     Scheme(
         "mh-hmc", "MH+HMC",
-        "Sitewise Metropolis on z in turns with a trajectory of HMC on x.",
+        "Sitewise Metropolis on z, alternating with a trajectory of HMC on x.",
         _hmc, "metropolis", 1,
     ),
     Scheme(

@@ -2,7 +2,7 @@
 
     z ~ Bernoulli(½),   x | z ~ Normal(±1, ½)
 
-HMC in turns with z stays on one side for whole trajectories. With z drawn afresh for every gradient, x follows the
+HMC alternating with z stays on one side for whole trajectories. With z drawn afresh for every gradient, x follows the
 gradient of the marginal and crosses the valley as soon as it comes near it.
 """
 
@@ -36,7 +36,7 @@ SCHEMES: dict[str, Kernel] = {
     "GHMC, fresh z": GHMC(),
     "sgHMC, fresh z": SplitSGHMC(num_samples=1),
     "thermostat, fresh z": SGNHT(),
-    "HMC in turns with z": HMC(num_leapfrog=10),
+    "HMC alternating with z": HMC(num_leapfrog=10),
 }
 
 

@@ -8,16 +8,21 @@ import pytest
 import sumout
 from sumout.errors import ModelError, ModelWarning, SumoutError
 
-from faults import FAULTS
-from good import GOOD
+from faulty_models import FAULTS
+from sound_models import GOOD
 
 MOST_SECONDS = 10.0  # of this process: how busy the machine is does not count
 # A few of each for every run of the suite; all of them for `make calibrate`.
 QUICK = [
-    *("negative_scale-mixture", "impossible_factor-survey", "without_influence-chain", "flat-selection"),
+    *("negative_scale-mixture", "impossible_factor-survey", "without_influence-scan_hmm", "flat-spike_and_slab"),
     *("improper_location-groups", "in_steps-failures", "moving_edge-survey", "tiny_scale-switch_point", "twice-groups"),
-    *("branching-abundance", "moving_lower_end-mixture", "index_that_is_no_integer-chain", "stretched_column-survey"),
-    *("forced_sum-survey", "missing-selection", "broken_count-failures", "objects-mixture", "complex-groups"),
+    *(
+        "branching-abundance",
+        "moving_lower_end-mixture",
+        "index_that_is_no_integer-scan_hmm",
+        "stretched_column-survey",
+    ),
+    *("forced_sum-survey", "missing-spike_and_slab", "broken_count-failures", "objects-mixture", "complex-groups"),
     *("plate_named_like_a_site-survey", "nan_of_z-coins", "stretched-levels", "hard_edge-lattice", "empty_z-path"),
     *("open_count-coins", "tied_counts-levels"),
 ]
@@ -85,7 +90,7 @@ def test_all_good_models(good):
 
 
 def test_sampling_raises_what_the_doctor_finds():
-    (flat,) = named(FAULTS, ["flat-selection"])
+    (flat,) = named(FAULTS, ["flat-spike_and_slab"])
     with pytest.raises(ModelError, match="does not depend on 'bad'"):
         sumout.sample(flat.make())
 

@@ -10,6 +10,7 @@ from numpyro.distributions import constraints
 
 import sumout
 from sumout.plan.plan import make_plan
+from sumout.results.marginals import probabilities
 
 from enumeration import joint_states, log_joint
 
@@ -60,3 +61,43 @@ def test_singular_where_it_does_not_count(name):
 @pytest.mark.parametrize("name", COEFFICIENTS)
 def test_a_coefficient_of_zero(name):
     check(COEFFICIENTS[name], [0.0, -0.3])
+
+
+def clique_and_others(support):
+    """More blocks than are written out, one of them larger than the others."""
+
+    def model(x, z, data):
+        meet = jnp.cos(z["b"][:, None] * x["s"] - z["b"])
+        total = z["c"].sum() + z["b"].sum()
+        return 0.3 * meet.sum() + (jnp.sin(x["a"]) - 1.5) * total - x["a"] ** 2 - x["s"]
+
+    return sumout.density(model, x=X, z={"c": support(3), "b": support(6)})
+
+
+def test_padding_of_a_stack_of_blocks_is_no_site():
+    """It was taken for the first one, whose probabilities were then those of nothing."""
+    program = clique_and_others(lambda n: sumout.finite(2, n))
+    plan = make_plan(sumout.read(program), {"c": "gibbs", "b": "gibbs"})
+    assert len(plan.moves) == 1
+    x, z = jnp.array([0.4, -0.3]), {"c": jnp.array([0, 1, 1]), "b": jnp.array([0, 1, 0, 0, 1, 1])}
+    found = probabilities(plan, x, z, None)
+    np.testing.assert_allclose(found[:3, 1], jax.nn.sigmoid(jnp.sin(0.4) - 1.5), rtol=1e-6)
+
+
+def test_padding_of_a_stack_of_counts_is_not_improper():
+    program = clique_and_others(lambda n: sumout.count(n))
+    assert not [f for f in sumout.check(program).errors if "improper" in str(f)]
+
+
+def test_nothing_of_what_cannot_be_evaluated_by_roles():
+    """An empty slice of it depends on no site, but was looked for."""
+
+    def model(x, z, data):
+        matrices = jnp.eye(2) + 0.3 * z["z"][:, None, None] * jnp.ones((2, 2)) * x["s"]
+        running = jax.lax.associative_scan(jnp.matmul, matrices)
+        return jnp.log(1 + running[-1].sum() ** 2) + jnp.sin(z["z"][0] * x["a"] - z["z"][1]) - x["a"] ** 2
+
+    program = sumout.density(model, x=X, z={"z": sumout.finite(2, 2)})
+    states, x = joint_states(program), jnp.array([0.4, -0.3])
+    value = make_plan(sumout.read(program)).log_density(x, {"z": states["z"][0]}, None)
+    np.testing.assert_allclose(value, logsumexp(log_joint(program, states)(x)), rtol=1e-9)

@@ -20,11 +20,11 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 import jax.numpy as jnp
 from numpyro.distributions import Normal, constraints
 import sumout
-from sumout.run import store
+from sumout.store import folder
 from sumout.run import sample as sampling
 from contextlib import contextmanager
 
-store.OFTEN, store.GROWTH = 0.01, 0.0
+folder.OFTEN, folder.GROWTH = 0.01, 0.0
 draws = int(sys.argv[2])
 
 def two_normals(x, z, data):

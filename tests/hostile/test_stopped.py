@@ -1,4 +1,4 @@
-"""Processes that are told to end while they compile, look for starts, run long trajectories or name draws: they do."""
+"""Processes told to end while they compile, look for starts, run trajectories or post-process draws: they do."""
 
 import signal
 import subprocess
@@ -12,7 +12,8 @@ import sys, threading
 import jax, jax.numpy as jnp, numpy as np
 from numpyro.distributions import constraints
 import sumout
-from sumout.run import climb, loop, result, setup, start
+from sumout.results import data_tree
+from sumout.run import loop, sample, starts
 
 phase = sys.argv[1]
 
@@ -24,11 +25,11 @@ def tell(kind, name, when):
         return usual(self, *args, **kwargs)
     setattr(kind, name, telling)
 
-tell(start.Starts, "find", "starts")
+tell(starts.Starts, "find", "starts")
 tell(loop.Loop, "run", "trajectory")
-tell(result.EachDraw, "__call__", "naming")
-tell(climb.Climbs, "climb", "maximum")
-tell(setup.Setup, "prepare", "compiling")
+tell(data_tree.EachDraw, "__call__", "post-processing")
+tell(starts.Ascents, "run", "maximum")
+tell(sample.Setup, "prepare", "compiling")
 
 def bell(x):
     return -0.5 * x["x"] ** 2
@@ -48,7 +49,7 @@ data = np.arange(3e6 if density is large else 3.0, dtype=np.float32)
 program = sumout.density(density, x={"x": (constraints.real, ())}, z={"z": sumout.finite(2)}, data=data)
 if phase == "trajectory":
     kernel = sumout.HMC(step_size=1e-6, num_leapfrog=2_000_000_000)
-if phase == "naming":
+if phase == "post-processing":
     heavy = lambda x: jax.lax.fori_loop(0, 300, lambda i, a: jnp.sin(a @ a), jnp.eye(100) * x["x"]).sum()
     usual = program.constrain_named
     object.__setattr__(program, "constrain_named", lambda x, z, data: usual(x, z, data) | {"heavy": heavy(x)})
@@ -87,9 +88,9 @@ SLOWLY = pytest.mark.calibration
         ("trajectory", signal.SIGTERM),
         *(
             pytest.param(phase, signal.SIGINT, marks=SLOWLY)
-            for phase in ("compiling", "starts", "trajectory", "naming")
+            for phase in ("compiling", "starts", "trajectory", "post-processing")
         ),
-        *(pytest.param(phase, signal.SIGTERM, marks=SLOWLY) for phase in ("compiling", "starts", "naming")),
+        *(pytest.param(phase, signal.SIGTERM, marks=SLOWLY) for phase in ("compiling", "starts", "post-processing")),
         pytest.param("maximum", signal.SIGINT, marks=SLOWLY),
     ],
 )
@@ -102,7 +103,7 @@ def test_the_process_ends(phase, number):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=SLOWLY)])
-@pytest.mark.parametrize("phase", ["naming", pytest.param("trajectory", marks=SLOWLY)])
+@pytest.mark.parametrize("phase", ["post-processing", pytest.param("trajectory", marks=SLOWLY)])
 def test_a_second_signal_ends_it_at_once(phase, number):
     seconds, code, said = stop(phase, [number, number])
     assert seconds < FEW / 2, said

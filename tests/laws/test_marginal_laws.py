@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 import pytest
 from jax.scipy.special import logsumexp
 
@@ -20,7 +19,7 @@ from sumout.structure.structure import Structure
 from sumout_studies.models import STUDIES
 
 from enumeration import joint_states, log_joint, log_marginal, random_x, state_numbers
-from programs import ENUMERABLE
+from programs import ENUMERABLE, array_hmm
 
 
 def sum_all(program):
@@ -107,7 +106,7 @@ def test_long_chains_by_products_in_logarithms_and_site_by_site(name, monkeypatc
     monkeypatch.setattr(buckets, "last_message", lambda *args: calls.append(args) or last_message(*args))
 
     def value_and_gradient(least):
-        monkeypatch.setattr(buckets, "LEAST_VALUES", least)
+        monkeypatch.setattr(buckets, "PRODUCT_VALUES", least)
         summation = sum_all(program)
 
         def log_density(x):
@@ -202,7 +201,7 @@ def check_frequencies(drawn, states, exact):
 
 def test_draws_of_a_long_chain():
     """Frequencies of the states of a chain of 200 (six standard errors each; fails by chance once in 1e6)."""
-    program = chain(200, 3)
+    program = array_hmm(200, 3)
     summation, x, z = sum_all(program), random_x(program), any_z(program)
     keys = jax.random.split(jax.random.key(2), 20_000)
     drawn = np.asarray(jax.jit(jax.vmap(lambda key: summation.draw(key, x, z, program.data)["state"]))(keys))
@@ -216,24 +215,12 @@ def test_draws_of_a_long_chain():
 @pytest.mark.parametrize("what", ["log_density", "most_probable", "log_marginals"])
 def test_compiled_code_does_not_grow_with_a_chain(what):
     def size(length):
-        program = chain(length, 2)
+        program = array_hmm(length, 2)
         function = getattr(sum_all(program), what)
         traced = jax.make_jaxpr(lambda x: function(x, any_z(program), program.data))(random_x(program))
         return str(traced).count(" = ")
 
     assert size(120) == size(80)  # of up to 32 levels each is written out
-
-
-def chain(length, states):
-    def chain(x, z, y):
-        rows = jax.nn.log_softmax(x["logits"])
-        s = z["state"]
-        return rows[s[:-1], s[1:]].sum() + dist.Normal(s, 1.0).log_prob(y).sum() - (x["logits"] ** 2).sum()
-
-    real = numpyro.distributions.constraints.real
-    y = np.sin(np.arange(length)) + 1
-    z = {"state": sumout.finite(states, length)}
-    return sumout.density(chain, x={"logits": (real, (states, states))}, z=z, data=y)
 
 
 @pytest.mark.parametrize(

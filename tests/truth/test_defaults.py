@@ -17,7 +17,7 @@ import pytest
 import sumout
 from sumout_studies.models import STUDIES
 
-from mixed import MIXED, Mixed
+from known_moments import KNOWN_MOMENTS, KnownMoments
 
 LIMITS = {None: (0.1, 0.05), "ghmc": (0.1, 0.05), "split_sghmc": (0.15, 0.07)}
 DRAWS = {"survey": 10_000, "mixture": 10_000, "hmm": 10_000}
@@ -27,8 +27,8 @@ QUICK = {(None, "two_chains"), ("split_sghmc", "survey")}
 def judges():
     """All programs with known moments; the three of the paper with z drawn in the best way there is."""
     for name, study in STUDIES.items():
-        yield name, Mixed(study.program, study.mean, study.sd, dict.fromkeys(study.z, "draw"))
-    yield from MIXED.items()
+        yield name, KnownMoments(study.program, study.mean, study.sd, dict.fromkeys(study.z, "draw"))
+    yield from KNOWN_MOMENTS.items()
 
 
 JUDGES = dict(judges())

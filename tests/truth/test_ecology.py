@@ -14,7 +14,7 @@ from numpyro.infer import MCMC, NUTS
 
 import sumout
 
-from ecology import DRAWN, ECOLOGY
+from ecology_models import DRAWN, ECOLOGY
 
 ERRORS = 4.0
 CHOSEN = [

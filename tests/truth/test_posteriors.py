@@ -19,7 +19,7 @@ import sumout
 from sumout_studies.models import STUDIES
 
 from enumeration import joint_states, quadrature
-from programs import ENUMERABLE, REAL, abundance
+from programs import ENUMERABLE, REAL, abundance, abundance_in_fog
 
 STAN = json.loads(files("sumout_studies").joinpath("data", "stan.json").read_text())
 
@@ -97,18 +97,6 @@ def test_sghmc_on_the_papers_models(name):
     assert mean_error.max() < 0.15
 
 
-def counts():
-    """An infinite count: how many animals are there, if two of three visits saw so many?"""
-
-    def abundance(y):
-        p = numpyro.sample("p", dist.Beta(2, 2))
-        n = numpyro.sample("n", dist.Poisson(6.0))
-        with numpyro.plate("visits", len(y)):
-            numpyro.sample("y", dist.Binomial(n, p), obs=y)
-
-    return sumout.program(abundance, np.array([3, 5, 2]))
-
-
 def implicit():
     """A nuisance of which only a sampler is known: the sum of two dice shifts what is observed."""
 
@@ -150,8 +138,8 @@ def shifted():
 CASES = {
     "grid": (lambda: ENUMERABLE["grid"](2, 3), None, {"coupling": REAL}),
     "scan": (ENUMERABLE["scan_hmm"], None, {"stay": (constraints.unit_interval, ())}),
-    "count": (counts, None, {"p": (constraints.unit_interval, ())}),
-    "mixed": (abundance, None, {"p": (constraints.unit_interval, ())}),
+    "count": (abundance, None, {"p": (constraints.unit_interval, ())}),
+    "mixed": (abundance_in_fog, None, {"p": (constraints.unit_interval, ())}),
     "implicit": (implicit, implicit_truth, {"mu": REAL}),
     "shifted": (shifted, None, {"rate": (constraints.positive, ())}),
 }

@@ -5,10 +5,12 @@
 when (x, z) comes from p(x, z|y), by integration by parts. The average over the draws, with c their mean, is 1 but for
 its Monte-Carlo error if the draws are right, and about the factor by which their variance is too large if they are not
 (on a Gaussian, exactly that). It sees neither modes that no chain has visited nor a wrong model.
+
+After a run the meter is read off its draws (`Meter`). During the warm-up of stochastic gradient kernels a running one,
+with the stochastic gradient ĝ in place of the gradient, limits the step size (`BiasControl`).
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 
-TOLERANCE = 0.05
+TOLERANCE = 0.05  # relative error of a variance that is not called bias
 FALSE_ALARMS = 0.01  # how often a run that is right may be called biased, over all coordinates together
 
 
@@ -66,21 +68,21 @@ def read_meter(x: np.ndarray, gradient: np.ndarray) -> Meter:
     return Meter(terms.mean(axis=(0, 1)), np.reshape(errors, terms.shape[2:]))
 
 
-# The bias meter during warm-up: where it shows draws that are too wide, tune more carefully.
-#
-#     −E (x_i − E x_i) ĝ_i = 1        for every coordinate, when x comes from p(x|y) and ĝ is its stochastic gradient
-#
-# In a window with n effective draws the average is known to about √(2/n), as it is on a Gaussian.
-
 WARMUP_TOLERANCE = 0.03
 ERRORS = 3.0  # standard errors that the meter may be off
-STEP = 0.7  # what the limits are multiplied by when it is, and divided by when it is not: early windows are no judges
+STEP = 0.7  # limits are multiplied by it when the meter is off, and divided by it when not: early windows may mislead
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["factor", "x", "gradient", "product", "count"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Caution:
-    """The factor by which limits are lowered, and running means of x, of the gradient and of their product."""
+class BiasControl:
+    """Lowers the limits of the tuning where the meter shows draws that are too wide.
+
+    Attributes:
+        factor: what the limits are multiplied by.
+        x, gradient, product: running means of x, of the gradient and of their centred product.
+        count: of gradients in this window.
+    """
 
     factor: Float[Array, ""]
     x: Float[Array, " num_x"]
@@ -89,19 +91,19 @@ class Caution:
     count: Float[Array, ""]
 
     @staticmethod
-    def start(x: Array) -> "Caution":
-        """None yet."""
+    def start(x: Array) -> "BiasControl":
+        """No limit lowered, nothing seen."""
         zeros = jnp.zeros_like(x)
-        return Caution(jnp.ones((), x.dtype), zeros, zeros, zeros, jnp.zeros((), x.dtype))
+        return BiasControl(jnp.ones((), x.dtype), zeros, zeros, zeros, jnp.zeros((), x.dtype))
 
-    def update(self, x: Array, gradient: Array) -> "Caution":
+    def update(self, x: Array, gradient: Array) -> "BiasControl":
         """Take one more gradient at x into account, unless it is not finite."""
         is_sound = jnp.all(jnp.isfinite(gradient))
         weight = jnp.where(is_sound, 1 / (self.count + 1), 0.0)
         gradient = jnp.where(is_sound, gradient, 0.0)
         before = x - self.x
         centred = before * (gradient - self.gradient)
-        return Caution(
+        return BiasControl(
             self.factor,
             self.x + weight * before,
             self.gradient + weight * (gradient - self.gradient),
@@ -109,9 +111,9 @@ class Caution:
             self.count + is_sound,
         )
 
-    def read(self, rate: Array) -> "Caution":
+    def read(self, rate: Array) -> "BiasControl":
         """Close a window in which every step counted for `rate` effective draws, and begin a new one."""
-        error = jnp.sqrt(2 / jnp.maximum(rate * self.count, 1))
+        error = jnp.sqrt(2 / jnp.maximum(rate * self.count, 1))  # of n effective draws √(2/n), as on a Gaussian
         is_wide = jnp.max(-self.product, initial=0) > 1 + WARMUP_TOLERANCE + ERRORS * error
         fresh = jax.tree.map(jnp.zeros_like, self)
         factor = jnp.where(is_wide, STEP * self.factor, jnp.minimum(self.factor / STEP, 1.0))

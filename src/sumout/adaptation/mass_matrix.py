@@ -4,8 +4,7 @@ A scale is one number for each coordinate, or the lower triangle of a matrix S w
 with u of unit covariance.
 """
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,7 @@ PRIOR_VARIANCE = 1e-3
 Scale = Float[Array, " num_x"] | Float[Array, "num_x num_x"]
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["mean", "squares", "count"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RunningScale:
     """Mean and sum of squared deviations (or of their products) so far."""
@@ -48,14 +47,14 @@ class RunningScale:
         return jnp.linalg.cholesky(weight * variance + (1 - weight) * PRIOR_VARIANCE * jnp.eye(len(variance)))
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["squares", "count"], meta_fields=["damping"])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RunningSteepness:
     """Sum of squared gradients so far."""
 
     squares: Float[Array, " num_x"]
     count: Array
-    damping: float
+    damping: float = field(metadata={"static": True})
 
     @staticmethod
     def start(x: Array, damping: float) -> "RunningSteepness":

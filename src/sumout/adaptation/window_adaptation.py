@@ -5,7 +5,6 @@ fixed and the step size settles: a tenth of the warm-up.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -24,14 +23,10 @@ from sumout.adaptation.mass_matrix import RunningScale, RunningSteepness, Scale
 EARLY, SHRINKAGE, FORGETTING = 10.0, 0.2, 0.75
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["log_step", "log_average", "error", "centre", "count", "is_settled"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DualAveraging:
-    """Where the search for a step size stands; once it has ended, it is settled."""
+    """State of the search for a step size; settled once the search has ended."""
 
     log_step: Array
     log_average: Array
@@ -42,19 +37,19 @@ class DualAveraging:
 
     @staticmethod
     def start(step_size: Array) -> "DualAveraging":
-        """Begin at a guess; the search leans towards ten times it."""
+        """Begin at a guess; the search is shrunk towards ten times it."""
         log_step = jnp.log(step_size)
         zero = jnp.zeros_like(log_step)
         return DualAveraging(log_step, log_step, zero, log_step + jnp.log(10.0), zero, jnp.array(False))
 
     def restart(self, longer: Array | float = 0.0) -> "DualAveraging":
-        """Begin anew at the average so far, made longer by so many nats; no mere guess, so the search leans nowhere."""
+        """Begin anew at the average so far, times e^longer, and shrink towards that: it is no mere guess."""
         log_step = self.log_average + longer
         zero = jnp.zeros_like(log_step)
         return DualAveraging(log_step, log_step, zero, log_step, zero, self.is_settled)
 
     def settle(self) -> "DualAveraging":
-        """End it, at the average."""
+        """End the search, at the average."""
         return replace(self.restart(), is_settled=jnp.array(True))
 
     def update(self, acceptance: Array, target: float) -> "DualAveraging":
@@ -68,16 +63,16 @@ class DualAveraging:
         return DualAveraging(log_step, log_average, error, self.centre, count, self.is_settled)
 
 
-# Windows end at these parts of the warm-up; draws before the first end are too far from anywhere to count.
+# Windows end at these fractions of the warm-up; draws before the first end are transient and not used.
 WINDOW_ENDS = (0.075, 0.1, 0.15, 0.25, 0.45, 0.9)
-SETTLING = 0.15  # in this part of the warm-up momentum is drawn anew at every step, to get rid of the energy of a start
+SETTLING = 0.15  # up to this fraction momentum is drawn anew at every step, to dissipate the energy of a start
 LEAST_WINDOW = 10  # a window of fewer draws goes on until the next end
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["scale", "is_learnt", "search", "window"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Tuning:
-    """What has been tuned so far, whether that is so of the scale, and the statistics that will tune it further."""
+    """Scale and step size so far, whether the scale has been learnt, and the statistics of the current window."""
 
     scale: Scale
     is_learnt: Array
@@ -86,7 +81,7 @@ class Tuning:
 
     @staticmethod
     def start(window: RunningScale | RunningSteepness, step_size: float) -> "Tuning":
-        """Unit scale and a first guess of the step size; `window` gathers what the scale will be learnt from."""
+        """Unit scale and a first guess of the step size; `window` gathers the statistics for the scale."""
         squares = window.squares
         scale = jnp.ones_like(squares) if squares.ndim == 1 else jnp.eye(len(squares), dtype=squares.dtype)
         return Tuning(scale, jnp.array(False), DualAveraging.start(jnp.asarray(step_size, squares.dtype)), window)

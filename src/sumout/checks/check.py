@@ -1,13 +1,15 @@
 """`sumout.check`: a list of small checks of a program, each with its message."""
 
+import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sumout.checks.discrete_sites import check_barriers, check_broadcasting, check_influence, check_outside
-from sumout.checks.examination import Examination
-from sumout.checks.finding import Checkup
+from sumout.checks.examination import Examination, Finding
 from sumout.checks.not_finite import check_edges, check_nan, check_start
 from sumout.checks.tails import check_flat, check_scales, check_tails
 from sumout.checks.unbounded_counts import check_counts
+from sumout.errors import ModelWarning
 from sumout.model.program import Program
 from sumout.plan.plan import Plan, plan_for
 
@@ -26,8 +28,48 @@ CHECKS = (
 )
 
 
+@dataclass(frozen=True)
+class Checkup:
+    """All that was found; prints as a list, and is true where nothing was.
+
+    Attributes:
+        name: of the program.
+        findings: errors first.
+    """
+
+    name: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> list[str]:
+        """Why the program cannot be sampled."""
+        return [finding.message for finding in self.findings if finding.error is not None]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What looks wrong, but does not stop a run."""
+        return [finding.message for finding in self.findings if finding.error is None]
+
+    def raise_or_warn(self) -> None:
+        """Raise the first error; give the warnings if there is none."""
+        for finding in self.findings:
+            if finding.error is not None:
+                raise finding.error(finding.message)
+        for message in self.warnings:
+            warnings.warn(message, ModelWarning, stacklevel=3)
+
+    def __bool__(self) -> bool:
+        return not self.findings
+
+    def __str__(self) -> str:
+        if self:
+            return f"{self.name}: nothing found."
+        lines = [f"  {'warning' if found.error is None else 'error'}: {found.message}" for found in self.findings]
+        return "\n".join([f"{self.name}:", *lines])
+
+
 def check(program: Program, *, plan: Mapping[str, str] | None = None) -> Checkup:
-    """Look at a program before it is sampled, and say what is wrong with it.
+    """Check a program before it is sampled, and say what is wrong with it.
 
     `sumout.sample` does this by itself before the first draw: it raises what is an error here and warns of the rest.
 
@@ -52,7 +94,7 @@ def check(program: Program, *, plan: Mapping[str, str] | None = None) -> Checkup
 
 
 def check_plan(plan: Plan) -> Checkup:
-    """The checkup of a program with a plan, done once."""
+    """What the checks find in a program with a plan, computed once."""
     program = plan.structure.program
     return program.remember(("checkup", id(plan)), lambda: _check(plan))
 

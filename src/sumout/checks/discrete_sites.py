@@ -1,4 +1,10 @@
-"""Discrete sites that nothing depends on, arrays stretched by accident, arrays changed behind the program's back."""
+"""Discrete sites that nothing depends on or that Gibbs cannot move, arrays broadcast or changed by accident.
+
+Moves of one site at a time cannot cross from one possible state to another where all states between them are
+impossible: two sites that must be equal, a sum that must be k. The chain is then reducible, and stays in the part where
+it started. To see that, sweeps are run from several starts at one x, and of each site the values are recorded that had
+a positive probability on the way. If two starts have no value of a site in common, a barrier lies between them.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sumout.checks.examination import NUM_POINTS, ROUNDS, SETTLING_SWEEPS, Examination, quickly
-from sumout.checks.finding import Finding
+from sumout.checks.examination import EQUILIBRATION_SWEEPS, NUM_POINTS, ROUNDS, Examination, Finding, quickly
 from sumout.errors import ModelError, OptionError
 from sumout.jaxpr.equations import used_inputs
 from sumout.model.program import Nuisance, Program
@@ -18,19 +23,21 @@ from sumout.moves.sweep import Stack, Sweep
 from sumout.plan.plan import plan_for
 from sumout.randomness import fold_in, new_key, split
 
+SWEEPS = 30  # after those for equilibration
+
 
 def check_influence(exam: Examination) -> Iterator[Finding]:
     """A discrete site that influences nothing is most often one that was forgotten in a later line."""
     program, structure = exam.program, exam.plan.structure
     if program.log_terms_named is not None:
-        idle = _unused_by_terms(program)
+        unused = _unused_by_terms(program)
     else:
         degree = np.diff(structure.scopes_by_site.indptr)
-        idle = [name for name, numbers in structure.site_numbers.items() if (degree[numbers] == 0).all()]
-    for name in idle:
+        unused = [name for name, numbers in structure.site_numbers.items() if (degree[numbers] == 0).all()]
+    for name in unused:
         yield Finding(
-            f"discrete site '{name}' has no influence: no other site, datum or factor depends on it, and its own law "
-            "depends on nothing. Use it where it was meant to be used, or leave it out."
+            f"discrete site '{name}' has no influence: no other site, datum or factor depends on it, and its own "
+            "distribution depends on nothing. Use it where it was meant to be used, or leave it out."
         )
 
 
@@ -40,8 +47,8 @@ def check_outside(exam: Examination) -> Iterator[Finding]:
     if changed:
         yield Finding(
             f"{', '.join(changed)} has been changed since the program was made, an array that the model refers to "
-            "without being given it: some of the program would use the old values, some the new. Pass the array as an "
-            "argument, which is copied, or make the program anew.",
+            "but does not take as an argument: some of the program would use the old values, some the new. Pass the "
+            "array as an argument, which is copied, or make the program anew.",
             ModelError,
         )
 
@@ -51,17 +58,17 @@ def _unused_by_terms(program: Program) -> list[str]:
     terms_named = program.log_terms_named
     assert terms_named is not None
     terms = _inputs(lambda x, z, data: terms_named(program.unravel(x), z, data), program)
-    idle = [
+    unused = [
         name
         for name in program.z
         if name not in program.forward
         and terms.get(name, {"x"}) <= {name}
         and not any(name in used for term, used in terms.items() if term != name)
     ]
-    if idle:
+    if unused:
         shown = _inputs(program.constrain, program)
-        idle = [name for name in idle if not any(name in used for used in shown.values())]
-    return idle
+        unused = [name for name in unused if not any(name in used for used in shown.values())]
+    return unused
 
 
 def _inputs(fn: Any, program: Program) -> dict[str, set[str]]:
@@ -89,27 +96,16 @@ def check_broadcasting(exam: Examination) -> Iterator[Finding]:
         if not (np.diff(rows.indptr) == 1).all():
             continue
         sites = rows.indices.reshape(size, size)
-        is_stretched = (sites == sites[:, :1]).all() or (sites == sites[:1]).all()
+        is_broadcast = (sites == sites[:, :1]).all() or (sites == sites[:1]).all()
         against = [name for name, s in shapes.items() if [n for n in s if n > 1] == [size]]
-        if is_stretched and against and len(np.unique(sites)) == size:
+        if is_broadcast and against and len(np.unique(sites)) == size:
             name = next(name for name, numbers in structure.site_numbers.items() if sites[0, 0] in numbers)
             yield Finding(
                 f"{size} elements of '{name}' meet {size} elements of '{against[0]}' in {size} × {size} terms, every "
-                "one with every other, so that each datum counts many times. Shapes seem to have been stretched "
+                "one with every other, so that each datum counts many times. Shapes seem to have been broadcast "
                 f"against each other, ({size}, 1) against ({size},): give both the same shape."
             )
             return
-
-
-# Moves on z that can never reach some of its values.
-#
-# One site at a time cannot cross from one possible state to another where all states between them are impossible: two
-# sites that must be equal, a sum that must be k. The chain is then reducible, and stays in the part where it started.
-#
-# From several starts at one x sweeps are run, and of each site the values are noted that had a positive probability on
-# the way. If two starts have no value of a site in common, a barrier lies between them.
-
-SWEEPS = 30
 
 
 def check_barriers(exam: Examination) -> Iterator[Finding]:
@@ -152,10 +148,10 @@ def _wander(exam: Examination, moves: list[Any], x: np.ndarray) -> tuple[dict[st
                 z, seen = carry
                 z = sweep_over(fold_in(key, i), x, z, data)
                 now = possible(x, z, data)
-                return z, [a | (b & (i >= SETTLING_SWEEPS)) for a, b in zip(seen, now, strict=True)]
+                return z, [a | (b & (i >= EQUILIBRATION_SWEEPS)) for a, b in zip(seen, now, strict=True)]
 
             nothing = [jnp.zeros(a.shape, bool) for a in jax.eval_shape(possible, x, z, data)]
-            return jax.lax.fori_loop(0, SETTLING_SWEEPS + SWEEPS, sweep, (z, nothing))
+            return jax.lax.fori_loop(0, EQUILIBRATION_SWEEPS + SWEEPS, sweep, (z, nothing))
 
         return jax.vmap(one)(keys, x, z)
 
@@ -169,7 +165,7 @@ def _wander(exam: Examination, moves: list[Any], x: np.ndarray) -> tuple[dict[st
 
 
 def _summed_apart(exam: Examination) -> list[str]:
-    """The sites that are summed out, if none of them hangs together with one that is drawn."""
+    """The sites that are summed out, if no factor, nor a chain of them, joins one to a site that is drawn."""
     plan, structure = exam.plan, exam.plan.structure
     summed = [name for name, choices in plan.choices.items() if all(choice.method == "sum" for choice in choices)]
     labels = {
@@ -199,15 +195,15 @@ def _names(exam: Examination, move: Any, columns: np.ndarray) -> set[str]:
 def _describe(exam: Examination, names: list[str]) -> str:
     advice = "Write the model so that no states in between are impossible."
     for method in ("sum", "joint"):
-        wishes = dict.fromkeys(names, method)
+        overrides = dict.fromkeys(names, method)
         try:
-            plan_for(exam.program, wishes)
+            plan_for(exam.program, overrides)
         except OptionError:
             continue
-        advice = f"Ask for plan={wishes}, which moves them together."
+        advice = f"Ask for plan={overrides}, which moves them together."
         break
     return (
         f"{', '.join(repr(name) for name in names)} cannot be moved one site at a time to all possible values: "
-        "impossible states lie between them (sites that must be equal, a sum that must be a number), so that chains "
-        f"stay where they start. {advice}"
+        "impossible states lie between them (sites that must be equal, a sum that must be a number), so that the "
+        f"chain is reducible and stays where it starts. {advice}"
     )

@@ -1,11 +1,12 @@
-"""A program at some random points: its log density and gradient there, computed once for all checks.
+"""What checks have in common: a program at some random points, evaluated once for all of them, and what they find.
 
 x is drawn as starts are, uniformly in (−2, 2) on the real line. At every x several values of z are tried and the most
-probable kept; z is not summed out, as a gradient at one z compiles sooner than that of a sum. Where all tries are
-impossible, z is left to the sums and moves of the plan, as it is when chains are started.
+probable kept; z is not summed out, as a gradient at one z compiles sooner than that of a sum. Where the density is zero
+at all of them, z is left to the sums and moves of the plan, as it is when chains are started.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.compile.ahead import QUICK_COMPILE, Ahead
+from sumout.errors import ModelError
 from sumout.jaxpr.equations import traced_once
 from sumout.model.arguments import as_jax
 from sumout.model.initial_values import draw_z, guess_x, guess_z
@@ -24,26 +26,39 @@ from sumout.randomness import fold_in, new_key, split
 from sumout.threads import attentive_jit
 
 NUM_POINTS = 16
-ROUNDS = 10  # of so many points, where the first has no point of positive density
-TRIES_OF_Z = 16  # at every x
-SETTLING_SWEEPS = 50
-LARGE = 1000  # numbers that an evaluation handles; above, fewer tries are made and fewer coordinates looked at
+ROUNDS = 10  # more of so many points, where the first has none of positive density
+VALUES_OF_Z = 16  # tried at every x
+EQUILIBRATION_SWEEPS = 50
+LARGE = 1000  # numbers in one evaluation; above, fewer values of z and fewer coordinates are looked at
 MOST_COORDINATES = 64
 
 quickly = partial(attentive_jit, compiler_options=QUICK_COMPILE)
 
 
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong with a program.
+
+    Attributes:
+        message: what was seen and where, why it matters, what to change.
+        error: what to raise where the program cannot be sampled at all; None for a warning.
+    """
+
+    message: str
+    error: type[ModelError] | None = None
+
+
 class Examination:
-    """A program with a plan, at random points.
+    """A program with a plan, evaluated at random points.
 
     Attributes:
         plan: what will be done with z.
-        program: what is examined.
+        program: the plan's.
         x: the points, `(point, num_x)`.
         z: nuisance values for each, the best of those tried.
         values: log densities there.
         gradients: likewise.
-        tried: log densities at all the values of z that were tried at first, `(point, try)`.
+        tried: log densities at all the values of z that were tried at first, `(point, value of z)`.
         tried_x: x at these points.
         tried_z: the values of z, with the axes of `tried` in front.
         is_flat: the coordinates of x whose gradient was zero wherever it was finite.
@@ -61,7 +76,7 @@ class Examination:
 
     def look(self) -> "Examination":
         """Draw the points and evaluate the program there."""
-        tries = max(2, TRIES_OF_Z * LARGE // max(self.size, LARGE)) if self.program.z else 1
+        tries = max(2, VALUES_OF_Z * LARGE // max(self.size, LARGE)) if self.program.z else 1
         self.x, z = self.draw(0, tries)
         values, gradients = self.evaluate(np.repeat(self.x, tries, axis=0), _merged(z))
         self.is_flat = (gradients == 0)[_is_sound(values, gradients)].all(axis=0)
@@ -71,11 +86,11 @@ class Examination:
         self.z = {name: value[points, best] for name, value in z.items()}
         self.values, self.gradients = self.tried[points, best], gradients[points * tries + best]
         for number in range(1, ROUNDS + 1):
-            # Only what is impossible, −∞, can be mended by another z.
+            # Only a density of zero, −∞, can be mended by another z.
             if self.is_sound.any() or not (self.tried == -np.inf).any():
                 break
             self.x, _ = self.draw(number, 1)
-            self.z = self.settle(self.x, number)
+            self.z = self.equilibrate(self.x, number)
             self.values, self.gradients = self.evaluate(self.x, self.z)
             self.is_flat = (self.gradients == 0)[self.is_sound].all(axis=0)
         return self
@@ -137,7 +152,7 @@ class Examination:
         values, gradients = [np.zeros(0)], [np.zeros((0, self.program.num_x))]
         for start in range(0, len(x), NUM_POINTS):
             count = min(NUM_POINTS, len(x) - start)
-            # Filled up by whatever there is, so that one compiled function serves all numbers of points.
+            # Padded by repetition, so that one compiled function serves all numbers of points.
             which = np.resize(np.arange(start, start + count), NUM_POINTS)
             some = x[which], {name: value[which] for name, value in z.items()}
             arguments = as_jax((*some, self.program.data, np.int32(count)))
@@ -151,14 +166,14 @@ class Examination:
         z = {name: np.broadcast_to(value, (len(x), *np.shape(value))) for name, value in self.at(point).items()}
         return self.evaluate(x, z)
 
-    def settle(self, x: np.ndarray, number: int) -> dict[str, np.ndarray]:
+    def equilibrate(self, x: np.ndarray, number: int) -> dict[str, np.ndarray]:
         """Values of z that the sums and moves of the plan lead to at every x, from other starts for another number."""
         keys = split(fold_in(new_key(2), number), len(x))
-        settled = self._settle(keys, x, self.program.data)
-        return {name: np.asarray(value) for name, value in settled.items()}
+        z = self._equilibrate(keys, x, self.program.data)
+        return {name: np.asarray(value) for name, value in z.items()}
 
     def draw(self, number: int, tries: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Points, and for each of them as many tries of z."""
+        """Points, and for each of them so many values of z."""
         rng = np.random.default_rng(number)
         x, z = guess_x(rng, self.program, NUM_POINTS), guess_z(rng, self.program, NUM_POINTS * tries)
         return x, {name: value.reshape(NUM_POINTS, tries, *value.shape[1:]) for name, value in z.items()}
@@ -175,22 +190,22 @@ class Examination:
         return jax.lax.fori_loop(0, count, one, (jnp.zeros(len(xs), xs.dtype), jnp.zeros_like(xs)))
 
     @cached_property
-    def _settle(self) -> Callable[..., Nuisance]:
+    def _equilibrate(self) -> Callable[..., Nuisance]:
         @quickly
-        def settle(keys: Array, xs: Array, data: Any) -> Nuisance:
+        def equilibrate(keys: Array, xs: Array, data: Any) -> Nuisance:
             def one(key: Array, x: Array) -> Nuisance:
                 key_z, key_moves, key_recover = split(key, 3)
 
                 def move(i: Array, z: Nuisance) -> Nuisance:
                     return self.plan.sweep(fold_in(key_moves, i), x, z, data)
 
-                sweeps = 0 if self.plan.sums_all else SETTLING_SWEEPS
+                sweeps = 0 if self.plan.sums_all else EQUILIBRATION_SWEEPS
                 z = jax.lax.fori_loop(0, sweeps, move, draw_z(key_z, self.program, data))
                 return self.plan.recover(key_recover, x, z, data)
 
             return jax.vmap(one)(keys, xs)
 
-        return settle
+        return equilibrate
 
 
 def _is_sound(values: np.ndarray, gradients: np.ndarray) -> np.ndarray:

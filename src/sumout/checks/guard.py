@@ -1,6 +1,8 @@
-"""The reading compared with the program itself: change some sites, and see which factors move.
+"""The factor graph compared with the program itself, once, at the first start that is found for it.
 
-It is done once for a program, at the first start that is found for it.
+Some sites are changed: no factor may change that has none of them in its scope, and the factors must add up to the log
+density. Where sites are drawn by a quadratic form, its conditionals must tell how the log density changes, one site,
+with the coordinate of x drawn along with it, at a time.
 """
 
 from typing import Any
@@ -71,7 +73,7 @@ FLIPS = 4  # times that a random half of the sites is changed
 
 
 class ReadingGuard:
-    """Watches over the reading of a program."""
+    """Compares the factors of a program with its log density."""
 
     def __init__(self, structure: Structure):
         self.structure = structure
@@ -127,7 +129,7 @@ class ReadingGuard:
 
 
 class Guard:
-    """Watches over all that a plan takes from the reading."""
+    """All such comparisons for a plan."""
 
     def __init__(self, plan: Plan):
         self.program = plan.structure.program

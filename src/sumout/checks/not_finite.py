@@ -1,15 +1,14 @@
-"""Where the log density is not finite: everywhere, here and there, or beyond an edge that gradients do not see."""
+"""Where the log density is not finite: everywhere, at some points, or beyond an edge that gradients do not see."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from sumout.checks.blame import blame, blame_gradients, describe_failure
-from sumout.checks.examination import NUM_POINTS, ROUNDS, Examination
-from sumout.checks.finding import Finding
+from sumout.checks.examination import NUM_POINTS, ROUNDS, Examination, Finding
+from sumout.checks.nonfinite_terms import explain_no_start, nonfinite_gradients, nonfinite_terms
 from sumout.errors import StartError
 
-FEWEST_NATS = 1000.0  # a density that goes to −∞ by itself has fallen so far before a float cannot tell it from −∞
+FEWEST_NATS = 1000.0  # a log density that tends to −∞ smoothly has fallen this far before it overflows
 BISECTIONS = 40
 MOST_EDGES = 3  # points beyond an edge to look at
 
@@ -17,18 +16,20 @@ MOST_EDGES = 3  # points beyond an edge to look at
 def check_start(exam: Examination) -> Iterator[Finding]:
     """There must be a point from which a chain can start."""
     if not exam.is_sound.any():
-        tries = f"{(ROUNDS + 1) * NUM_POINTS} random tries"
-        yield Finding(describe_failure(exam.program, exam.program.log_density, exam.x, exam.z, tries), StartError)
+        attempts = f"{(ROUNDS + 1) * NUM_POINTS} random points"
+        yield Finding(explain_no_start(exam.program, exam.program.log_density, exam.x, exam.z, attempts), StartError)
 
 
 def check_nan(exam: Examination) -> Iterator[Finding]:
-    """NaN at some points: a chain that comes there is thrown back without a reason."""
+    """NaN at some points: a proposal there is rejected without a reason."""
     if not exam.is_sound.any():
         return
     is_nan = np.isnan(exam.tried) | (exam.tried == np.inf)
     if is_nan.any():
         points, tries = (where[:NUM_POINTS] for where in np.nonzero(is_nan))
-        told = blame(exam.program, exam.tried_x[points], {n: z[points, tries] for n, z in exam.tried_z.items()})
+        told = nonfinite_terms(
+            exam.program, exam.tried_x[points], {n: z[points, tries] for n, z in exam.tried_z.items()}
+        )
         yield Finding(
             f"the log density is NaN or infinite at {is_nan.sum()} of {is_nan.size} random points. {' '.join(told)} "
             "Look for a scale that can be negative, a logarithm or root of something negative, 0/0 or an overflow, and "
@@ -36,7 +37,7 @@ def check_nan(exam: Examination) -> Iterator[Finding]:
         )
     broken = np.isfinite(exam.values) & ~np.isfinite(exam.gradients).all(axis=1)
     if broken.any():
-        told = blame_gradients(exam.program, exam.x[broken], {name: z[broken] for name, z in exam.z.items()})
+        told = nonfinite_gradients(exam.program, exam.x[broken], {name: z[broken] for name, z in exam.z.items()})
         named = sorted({exam.name(int(i)) for i in np.flatnonzero((~np.isfinite(exam.gradients[broken])).any(axis=0))})
         yield Finding(
             f"the gradient with respect to {', '.join(named[:5])} is not finite at {broken.sum()} of {NUM_POINTS} "
@@ -46,7 +47,7 @@ def check_nan(exam: Examination) -> Iterator[Finding]:
 
 
 def check_edges(exam: Examination) -> Iterator[Finding]:
-    """A density that falls to zero at once: the gradient leads chains right to the edge."""
+    """A density that drops to zero discontinuously: the gradient leads chains right to the edge."""
     if not len(exam.anchors) or exam.program.num_x == 0:
         return
     anchor = int(exam.anchors[0])
@@ -60,11 +61,12 @@ def check_edges(exam: Examination) -> Iterator[Finding]:
         told = ""
         if exam.program.log_terms_named is not None:
             z = {name: value[None] for name, value in exam.at(anchor).items()}
-            told = " " + " ".join(blame(exam.program, outside[None], z))
+            told = " " + " ".join(nonfinite_terms(exam.program, outside[None], z))
         yield Finding(
-            f"the log density falls from {height:.1f} to −∞ at once as {', '.join(_movers(exam, anchor, outside))} "
-            f"changes.{told} The support of something seems to depend on x, and gradients do not see where it ends: "
-            "give the variable the support that the data leave it (an interval, a shifted or scaled variable)."
+            f"the log density drops from {height:.1f} to −∞ discontinuously as "
+            f"{', '.join(_movers(exam, anchor, outside))} changes.{told} The support of something seems "
+            "to depend on x, and gradients do not see where it ends: give the variable the support that the data leave "
+            "it (an interval, a shifted or scaled variable)."
         )
         return
 

@@ -1,19 +1,18 @@
-"""The form of the log density along each coordinate: flat, without end, or of a scale far from the others'."""
+"""The log density along each coordinate: flat, improper in the tails, or of a scale far from the others'."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from sumout.checks.examination import Examination
-from sumout.checks.finding import Finding
+from sumout.checks.examination import Examination, Finding
 from sumout.errors import ModelError
 
-FAR = 1e10  # on the real line, beyond any prior that is meant to say something
+FAR = 1e10  # on the real line, beyond any informative prior
 FAR_TRANSFORMED = 30.0  # there a probability is within 1e-13 of 0 or 1, a scale 1e-13 or 1e13
 SLOWEST_FALL = -1.01  # t d/dt log p; a tail of 1/t, for which it is −1, has no finite integral
 WIDEST = 1e6  # ratio of scales
-PROBE = 1e-2  # how far to go to see the gradient change
-FEW_ANCHORS = 4
+PROBE = 1e-2  # step of the finite difference of gradients
+FEW_ANCHORS = 4  # points at which scales are compared; the smallest ratio counts
 
 
 def check_flat(exam: Examination) -> Iterator[Finding]:
@@ -22,14 +21,14 @@ def check_flat(exam: Examination) -> Iterator[Finding]:
     if not len(flat) or not len(exam.anchors):
         return
     anchor = int(exam.anchors[0])
-    still, stepping = [], []
+    constant, stepping = [], []
     for i in flat.tolist():
         moved = np.stack([exam.moved(anchor, i, to) for to in (-1000.0, -10.0, -1.0, 1.0, 10.0, 1000.0)])
         values, _ = exam.evaluate_at(anchor, moved)
-        (still if (values == exam.values[anchor]).all() else stepping).append(exam.name(i))
-    if still:
+        (constant if (values == exam.values[anchor]).all() else stepping).append(exam.name(i))
+    if constant:
         yield Finding(
-            f"the log density does not depend on {_list(still)}: its posterior is flat without end and cannot be "
+            f"the log density does not depend on {_list(constant)}: its posterior is flat and improper, and cannot be "
             "sampled. Give it a prior, use it, or leave it out.",
             ModelError,
         )
@@ -98,9 +97,9 @@ def check_scales(exam: Examination) -> Iterator[Finding]:
     ratio, wide, narrow = min(ratios)
     if ratio > WIDEST:
         yield Finding(
-            f"scales differ wildly: the posterior of {exam.name(int(wide))} seems some {ratio:.0e} times as wide as "
-            f"that of {exam.name(int(narrow))}. Chains start within ±2 of zero and will hardly find their way: rescale "
-            "the data or the variables so that both are of the order of one."
+            f"scales differ greatly: the posterior of {exam.name(int(wide))} seems some {ratio:.0e} times as wide as "
+            f"that of {exam.name(int(narrow))}. Chains start within ±2 of zero and will hardly find the posterior: "
+            "rescale the data or the variables so that both are of the order of one."
         )
 
 

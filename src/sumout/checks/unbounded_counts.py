@@ -1,8 +1,8 @@
-"""Counts without end that cannot be sampled: their probabilities do not add up, or no step of one alone is possible.
+"""Unbounded counts that cannot be sampled: their probabilities do not add up, or no step of one alone is possible.
 
-Given all else, the log density of a count n must fall faster than −log n, or its sum is not finite: a count whose law
-was masked away, and of which the data say nothing above some value. And Metropolis steps change one count at a time:
-two that must add up to a number never move, though both could at once.
+Given all else, the log density of a count n must fall faster than −log n, or its sum is not finite: a count whose
+distribution was masked away, and of which the data say nothing above some value. And Metropolis steps change one count
+at a time: two that must add up to a number never move, though both could at once.
 """
 
 from collections.abc import Iterator
@@ -14,18 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sumout.checks.examination import Examination, quickly
-from sumout.checks.finding import Finding
+from sumout.checks.examination import Examination, Finding, quickly
 from sumout.errors import ModelError
 from sumout.model.program import Nuisance
 from sumout.model.supports import Count, Finite
 from sumout.moves.metropolis import CountStep, Metropolis
 from sumout.moves.sweep import Stack
 
-FAR = np.array([10_007, 1_000_003, 100_000_007])  # what a slow fall hides at one of them shows at the next
-SLOWEST_FALL = -1.01  # of the log density with log n; with −1 the sum is not finite
-STEPS = np.array([*range(1, 17), 32, 64, 127])
-FEW_ANCHORS = 2
+FAR = np.array([10_007, 1_000_003, 100_000_007])  # counts at which tails are judged: at all three, as some fall late
+SLOWEST_FALL = -1.01  # slope of the log density in log n; with −1 the sum diverges
+STEPS = np.array([*range(1, 17), 32, 64, 127])  # as Metropolis proposes them, or of about their sizes
+FEW_ANCHORS = 2  # points at which tails are judged; all must agree
 MOST_STUCK = 4  # counts without a step of their own to look at
 MOST_NEIGHBOURS = 16
 PAIRED = (1, -1, 2, -2, 3, -3)  # steps of another count
@@ -43,8 +42,8 @@ def check_counts(exam: Examination) -> Iterator[Finding]:
     names = _names(exam, members[is_open])
     if names:
         yield Finding(
-            f"the log density does not fall as count {names} grows, so that its posterior is improper: it would wander "
-            "off without end. Give it a law (is it masked, or missing?), or an upper end.",
+            f"the log density does not fall as count {names} grows, so that its posterior is improper. Give it a "
+            "distribution (is it masked, or missing?), or an upper bound.",
             ModelError,
         )
         return
@@ -54,7 +53,7 @@ def check_counts(exam: Examination) -> Iterator[Finding]:
         names = _names(exam, np.unique([*tied]))
         yield Finding(
             f"{names} cannot move one at a time: every step of one alone is impossible where others stay as they are "
-            "(a sum that must be a number, counts that must be equal), so that chains stay where they start. Write one "
+            "(a sum that must be a number, counts that must be equal), so that the chain is reducible. Write one "
             "as what the others leave of the total (of Poisson counts with a known sum each is Binomial), or draw the "
             "total and its parts given it."
         )
@@ -73,7 +72,7 @@ def _parts(move: Any) -> list[Metropolis]:
 
 
 def _members(moves: list[Any]) -> np.ndarray:
-    """The sites that the moves move, as `_look` lists them; of a stack, padding included."""
+    """The sites that the moves move, as `_look` lists them; padding of stacks is beyond the last site."""
     return np.concatenate([part.block.members for move in moves for part in _parts(move)])
 
 

@@ -86,12 +86,12 @@ def _check_names(
         if name not in named and not _takes_any(signature):
             raise OptionError(f"--set {name}: {label}{signature} has no such parameter.")
     missing = [name for name in _required(signature) if name not in items and name not in settings]
-    idle = [] if _takes_any(signature) else _idle_files(items, set(named))
-    if not missing and not idle:
+    useless = [] if _takes_any(signature) else _unused_files(items, set(named))
+    if not missing and not useless:
         return
     files = {str(item.source): [n for n, i in items.items() if i.source == item.source] for item in items.values()}
     holds = [f"  {source} has: {', '.join(names)}" for source, names in files.items()] or ["  no --data given"]
-    trouble = f"wants: {', '.join(missing)}" if missing else f"would use nothing of {', '.join(idle)}"
+    trouble = f"wants: {', '.join(missing)}" if missing else f"would use nothing of {', '.join(useless)}"
     wants = f"  {label}{signature} {trouble}"
     if not items:
         hint = "Give a file with it by --data; single numbers can be given as in --set K=3."
@@ -102,7 +102,7 @@ def _check_names(
     raise OptionError("\n".join(["the data do not fit the model.", wants, *holds, hint]))
 
 
-def _idle_files(items: Mapping[str, Item], named: set[str]) -> list[str]:
+def _unused_files(items: Mapping[str, Item], named: set[str]) -> list[str]:
     """Files of which nothing would be used."""
     useful = {item.source for name, item in items.items() if name in named}
     return sorted({str(item.source) for item in items.values()} - {str(source) for source in useful})

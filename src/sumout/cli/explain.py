@@ -7,8 +7,8 @@ from sumout.cli.options import MODEL_HELP, MODELS, add_data, add_plan, as_dict, 
 EXAMPLE = worked_example(
     "sumout explain model.py:mixture --data data.csv",
     """\
-    It prints which variables there are, how the discrete ones hang together
-    (here: 5 sites on their own), what will be done with each and why (here: z
+    It prints which variables there are, how the discrete ones depend on each
+    other (here: 5 sites on their own), what will be done with each and why (here: z
     is summed out), what that costs, and the kernel. Nothing is drawn.""",
 )
 

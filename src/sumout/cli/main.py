@@ -12,8 +12,9 @@ from importlib.metadata import entry_points
 from threading import current_thread, main_thread
 from typing import Any
 
+import sumout
 from sumout.cli import explain, report, run
-from sumout.cli.model_files import blame
+from sumout.cli.model_files import user_lines
 from sumout.cli.options import split_reference
 from sumout.errors import FileError, OptionError, SumoutError
 from sumout.threads import note_interrupt
@@ -46,6 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
         "sumout", description=ABOUT, epilog=MORE, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.set_defaults(run=None)
+    parser.add_argument("--version", action="version", version=f"sumout {sumout.__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in (*COMMANDS, *(entry.load() for entry in entry_points(group=OTHERS))):
         command.add(subparsers)
@@ -108,7 +110,7 @@ def _words(error: Exception, model: str | None) -> str:
     """What went wrong, with the lines of the user's code that led there."""
     lines: list[str] = []
     if model is not None and not isinstance(error, FileError):  # which names its lines itself
-        lines = blame(error, split_reference(model)[0])
+        lines = user_lines(error, split_reference(model)[0])
     if isinstance(error, SumoutError):
         return "\n".join([str(error), *lines])
     said = f"{type(error).__name__}: {error}"

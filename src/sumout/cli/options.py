@@ -26,7 +26,7 @@ DATA:
   .npz     arrays by name, as numpy.savez writes them
   .json    an object: names, each with a number or lists of numbers
   Each name is given to the parameter of that name. Names that no parameter has
-  are left out, and told. The only column of a .csv may have any name if the
+  are left out, and reported. The only column of a .csv may have any name if the
   function needs one array only. Single numbers: --set K=3, --set is_on=true."""
 
 
@@ -53,14 +53,13 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernel",
         metavar="NAME",
-        help="ghmc, hmc, nuts, sghmc, split_sghmc, sgld, psgld or sgnht; by default hmc where all discrete variables "
-        "are summed out, ghmc where not",
+        help="ghmc, hmc, nuts, sghmc, split_sghmc, sgld, psgld or sgnht; by default hmc",
     )
     parser.add_argument(
         "--plan",
         action="append",
         default=[],
-        type=wish,
+        type=override,
         metavar="SITE=METHOD",
         help="what to do with a discrete variable: sum, draw, joint, gibbs, metropolis or prior; may be repeated",
     )
@@ -96,7 +95,7 @@ def setting(text: str) -> tuple[str, Any]:
     raise argparse.ArgumentTypeError(f"{text!r}: {value!r} is neither a number nor true or false")
 
 
-def wish(text: str) -> tuple[str, str]:
+def override(text: str) -> tuple[str, str]:
     """`z=draw` as a name and a method."""
     return _pair(text, "a site and a method, such as z=draw")
 
@@ -118,11 +117,8 @@ def _pair(text: str, expected: str) -> tuple[str, str]:
     return name, value
 
 
-# Files to be written: whether they can be is seen before the work starts.
-
-
 def check_output(path: Path, *, force: bool, inputs: Iterable[str | Path] = ()) -> None:
-    """Refuse a file that is in the way, a folder that is not there or in which nothing can be written.
+    """Refuse, before the work starts, a file that is in the way or a folder in which nothing can be written.
 
     Args:
         path: the file to write.
@@ -147,8 +143,7 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[str | Path] = ()) 
         ) from error
 
 
-# The worked example in the help of every command; a test runs it as it stands.
-
+# The worked example in the help of every command; a test runs it as it is.
 MODEL = """\
 import jax.numpy as jnp
 import numpyro

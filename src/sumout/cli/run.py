@@ -36,7 +36,7 @@ def add(subparsers: argparse._SubParsersAction) -> None:
         "--store",
         type=Path,
         metavar="FOLDER",
-        help="write draws there as they are made; the same command goes on with it",
+        help="write draws there as they are made; the same command resumes the run",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="also write a page of HTML; needs sumout[plots]")
     parser.add_argument("--force", action="store_true", help="replace files that are there already")
@@ -76,14 +76,14 @@ def run(options: argparse.Namespace) -> int:
     if options.report is not None:
         check_matplotlib()
     with program_from(options, quiet=options.quiet) as program:
-        wishes = as_dict(options.plan, "--plan")
-        plan = plan_for(program, wishes)
+        overrides = as_dict(options.plan, "--plan")
+        plan = plan_for(program, overrides)
         kernel = find_kernel(options.kernel, plan)
         if not options.quiet:
             print(one_line(plan, kernel), flush=True)
         result = sample(
             program, kernel, draws=options.draws, tune=options.tune, steps=options.steps, chains=options.chains,
-            seed=options.seed, plan=wishes, progress=False if options.quiet else None, store=options.store,
+            seed=options.seed, plan=overrides, progress=False if options.quiet else None, store=options.store,
         )  # fmt: skip
         try:
             save_result(result, out)

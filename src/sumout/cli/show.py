@@ -11,7 +11,6 @@ from sumout.results.summary import examine
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-
 MOST_NAMES = 4
 MOST_ROWS = 40
 METHODS = {
@@ -37,16 +36,16 @@ def one_line(plan: Plan, kernel: Kernel) -> str:
 
 
 def show_summary(result: "xr.DataTree", *, quiet: bool) -> None:
-    """Print the table, and on stderr what it gives to complain of."""
-    table, complaints = examine(result)
+    """Print the table, and its warnings on stderr."""
+    found = examine(result)
     if not quiet:
-        print(as_text(table))
-    for words in complaints:
+        print(as_text(found.table))
+    for words in found.warnings:
         print(f"Warning: {words}", file=sys.stderr)
 
 
 def as_text(table: Any) -> str:
-    """The summary in columns of text; where it is long, the rows with the most trouble."""
+    """The summary in columns of text; where it is long, the rows with the worst r_hat or effective draws."""
     kept = sorted(badness(table)[:MOST_ROWS])
     columns = [name for name in table.columns if name not in LEFT_OUT]
     rows = [["", *map(str, columns)]]
@@ -58,7 +57,7 @@ def as_text(table: Any) -> str:
         for row in rows
     ]
     if len(kept) < len(table):
-        lines.append(f"{len(table) - len(kept):,} more rows; shown are those with the most trouble.")
+        lines.append(f"{len(table) - len(kept):,} more rows; shown are those with the worst diagnostics.")
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -15,16 +15,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sumout.compile.one_piece import OPTIONS, fits_one_piece, in_one_piece, largest_array
+from sumout.compile.one_piece import OPTIONS, fits_one_piece, in_one_piece, is_tested, largest_array
+from sumout.compile.policy import FEW_SITES, LITTLE_WORK, MEDIUM_ARRAY
 from sumout.model.program import Program
 from sumout.threads import attentively, begin, wait
 
+# XLA's newer way to write kernels gains nothing on arrays of medium size.
+MEDIUM_COMPILE: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False} if is_tested() else {}
 # Code that runs once should not be optimised as if it ran a million times.
-QUICK_COMPILE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-# XLA's newer way to write kernels takes half as long again to compile, and gains nothing on arrays of this size.
-MEDIUM_COMPILE, MEDIUM = {"xla_cpu_use_fusion_emitters": False}, 16_384  # elements
-FEW_SITES = 200
-LITTLE_WORK = 40_000_000  # elements computed; well compiled they take a tenth of a second, quickly compiled one
+QUICK_COMPILE: dict[str, Any] = {"xla_backend_optimization_level": 0, **MEDIUM_COMPILE} if is_tested() else {}
 
 
 def has_few_sites(program: Program) -> bool:
@@ -73,7 +72,7 @@ class Ahead:
         """How to compile what handles arrays of that many elements at most."""
         if self._times is not None and self._times * largest <= LITTLE_WORK:
             return QUICK_COMPILE
-        return MEDIUM_COMPILE if largest <= MEDIUM else {}
+        return MEDIUM_COMPILE if largest <= MEDIUM_ARRAY else {}
 
     def shapes(self, *args: Any) -> Any:
         """Shapes and types of what it returns for such arguments."""

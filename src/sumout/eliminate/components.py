@@ -17,17 +17,13 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
+from sumout.compile.policy import LEVEL_COST, MOST_ENTRIES, MOST_JOINT_VALUES, MOST_LOOPY_SITES
 from sumout.eliminate.layout import Shape, lay_out
 from sumout.eliminate.order import Order, find_order
 from sumout.eliminate.slices import find_slices
 from sumout.structure.graph import LARGEST_LISTED_CLIQUE
 from sumout.structure.structure import Structure
 from sumout.tables.blocks import num_values
-
-MOST_ENTRIES = 2**22  # of one table, and of all tables that cost much more than drawing
-MOST_JOINT_VALUES = 4096  # of three sites or more in one factor: the program is evaluated at each of them
-MOST_SITES = 50_000  # of a component with loops: finding an order takes time
-LEVEL = 2048  # entries of tables that take as long as a level takes however small it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +141,7 @@ class _Shapes:
         if key not in self._known:
             has_loops = len(edges) >= num_sites
             order: Order | None = None
-            if width >= (num_sites > 1) and not (has_loops and num_sites > MOST_SITES):
+            if width >= (num_sites > 1) and not (has_loops and num_sites > MOST_LOOPY_SITES):
                 order = find_order(num_sites, edges, width)
             self._known[key] = None if order is None else self._best(order, edges, most)
         return self._known[key]
@@ -169,4 +165,4 @@ class _Shapes:
 
     def _time(self, shape: Shape, most: int) -> float:
         """In entries of tables."""
-        return shape.num_levels * LEVEL + self._number * len(shape.members) * float(most) ** shape.table_size
+        return shape.num_levels * LEVEL_COST + self._number * len(shape.members) * float(most) ** shape.table_size

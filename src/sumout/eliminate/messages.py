@@ -25,12 +25,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from sumout.eliminate.scaled_messages import LEAST_VALUES, last_message
+from sumout.compile.policy import PRODUCT_VALUES, WRITTEN_OUT_LEVELS
+from sumout.eliminate.scaled_messages import last_message
 from sumout.eliminate.table_parts import Tables, add_parts
 from sumout.randomness import uniform
 from sumout.tables.logsumexp import invert, log_conditionals, log_sum_by, log_sum_exp, log_sum_last
-
-MOST_UNROLLED = 8  # levels; compiled code grows with them
 
 Reduce = Callable[[Array], Array]
 
@@ -186,7 +185,7 @@ class Buckets:
     def _pass_straight(self, tables: Tables, single: Array) -> Float[Array, "C J"]:
         """The sums over all straight levels, as messages of the last of them."""
         straight, own = self.num_straight, single.shape[-1]
-        if straight and self.width == 1 and own >= LEAST_VALUES:
+        if straight and self.width == 1 and own >= PRODUCT_VALUES:
             joint = self._joint(tables, 0, straight)
             if len(joint) == 1:
                 return last_message(joint[0], single[:straight], jnp.asarray(self.is_idle[:straight]))
@@ -333,4 +332,4 @@ def _filling(joint: Float[Array, "depth C K J"], single: Float[Array, "L C K"]) 
 
 def _unroll(length: int) -> int:
     """How many levels to compile one after the other; few are all written out, and fused."""
-    return length if length <= MOST_UNROLLED else 1
+    return length if length <= WRITTEN_OUT_LEVELS else 1

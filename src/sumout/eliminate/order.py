@@ -15,8 +15,7 @@ from itertools import combinations
 
 import numpy as np
 
-MOST_FROM_ONE_END = 32  # sites of a path; written out, its levels are then plain slices of the factors
-MOST_FOR_FILL = 100  # sites; beyond, counting the edges that would be added takes too long
+from sumout.compile.policy import MOST_FOR_FILL, PATH_FROM_ONE_END
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +41,7 @@ class Order:
 def find_order(num_sites: int, edges: np.ndarray, most_width: int) -> Order | None:
     """A good order for a connected graph; None if all that were tried have a separator above `most_width`."""
     is_tree = len(edges) == num_sites - 1
-    if is_tree and 1 < num_sites <= MOST_FROM_ONE_END and np.bincount(edges.ravel()).max() <= 2:
+    if is_tree and 1 < num_sites <= PATH_FROM_ONE_END and np.bincount(edges.ravel()).max() <= 2:
         return _along(num_sites, edges)
     tried = [_eliminate(num_sites, edges, most_width, _degree)]
     if not is_tree and num_sites <= MOST_FOR_FILL:

@@ -30,8 +30,6 @@ from jaxtyping import Array, Bool, Float
 
 from sumout.tables.logsumexp import log_sum_exp
 
-LEAST_VALUES = 16  # a level of fewer is one small operation in logarithms, and faster
-
 
 @jax.custom_vjp
 def last_message(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-MOST_ENTRIES = 4096  # of a table of two slices
+from sumout.compile.policy import SLICE_ENTRIES
 
 
 def find_slices(num_sites: int, edges: np.ndarray, num_values: int) -> np.ndarray | None:
@@ -26,7 +26,7 @@ def find_slices(num_sites: int, edges: np.ndarray, num_values: int) -> np.ndarra
     for a, b in edges.tolist():
         neighbours[a].add(b)
         neighbours[b].add(a)
-    most = int(np.log(MOST_ENTRIES) / np.log(max(num_values, 2)) + 1e-9)
+    most = int(np.log(SLICE_ENTRIES) / np.log(max(num_values, 2)) + 1e-9)
     found: list[list[list[int]]] = []
     for start in _starts(neighbours, most):
         slices = _slices(neighbours, start)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-MOST_SELECTED = 64  # entries of parts that are added up by a product
+from sumout.compile.policy import SELECTED_ENTRIES
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=["levels"])
@@ -50,7 +50,7 @@ def add_parts(parts: Sequence[Array], sizes: tuple[int, ...]) -> Float[Array, "d
         parts: at least one.
         sizes: of all axes.
     """
-    if sum(prod(part.shape[2:]) for part in parts) <= min(MOST_SELECTED, prod(sizes) // 2):
+    if sum(prod(part.shape[2:]) for part in parts) <= min(SELECTED_ENTRIES, prod(sizes) // 2):
         return _select(parts, sizes)
     whole = reduce(_add, parts)
     return jnp.broadcast_to(whole, (*whole.shape[:2], *sizes)).reshape(*whole.shape[:2], -1)

@@ -10,11 +10,10 @@ accept/reject decisions") for the slice. One step, each line of which leaves p(x
     5. reverse the momentum, so that it goes on after acceptance and turns round after rejection
 
 The gradient of line 3 is taken at the z of line 1, as the paper wants, and no bias remains. Because u moves on slowly,
-rejections come in clusters with long stretches without any between them, and momentum lives longer.
+rejections come in clusters with long stretches without any between them, and momentum persists longer.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -24,9 +23,9 @@ from jaxtyping import Array, Float
 
 from sumout.adaptation.window_adaptation import SETTLING, Tuning
 from sumout.errors import OptionError
-from sumout.kernels.adjusted import DIVERGENCE, Info, Tuned
-from sumout.kernels.kernel import MEMORY
+from sumout.kernels.kernel import DECORRELATION_TIME
 from sumout.kernels.leapfrog import Point, energy_change, leap
+from sumout.kernels.metropolis_adjusted import DIVERGENCE, Info, MetropolisAdjusted
 from sumout.model.program import Data, Nuisance
 from sumout.plan.target import Target
 from sumout.randomness import normal, split, uniform
@@ -35,7 +34,7 @@ SLICE_STEP = 0.03  # δ
 SLICE_NOISE = 0.2  # δ is uniform in (1 ± this) times it: a fixed step could beat in time with the trajectory
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "z", "momentum", "slice", "tuning"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class State:
     """Position, nuisance, momentum in units of the scale, the slice u, and what was tuned."""
@@ -48,7 +47,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class GHMC(Tuned):
+class GHMC(MetropolisAdjusted):
     """A move on z, then a short leap of x given z with a momentum that persists.
 
     Attributes:
@@ -84,10 +83,10 @@ class GHMC(Tuned):
 
     def time_per_step(self, step_size: Any) -> Any:
         """That of its leapfrog steps."""
-        return step_size * self.num_leapfrog / MEMORY
+        return step_size * self.num_leapfrog / DECORRELATION_TIME
 
     def init(self, key: Array, start: Point, z: Nuisance) -> State:
-        """With any momentum, on any slice; untuned."""
+        """Random momentum, random slice; untuned."""
         x = start.x
         key_momentum, key_slice = split(key)
         momentum = normal(key_momentum, x.shape, x.dtype)
@@ -95,7 +94,7 @@ class GHMC(Tuned):
         return State(x, z, momentum, height, self.untuned(x))
 
     def adapt(self, key: Array, state: State, info: Info, data: Data, t: Array, length: Array) -> State:
-        """As all tuned kernels do; at first with a new momentum at every step."""
+        """As all Metropolis-adjusted kernels; at first with a new momentum at every step."""
         key_tuned, key_momentum = split(key)
         adapted = super().adapt(key_tuned, state, info, data, t, length)
         fresh = normal(key_momentum, state.x.shape, state.x.dtype)

@@ -1,10 +1,10 @@
 """The contract of a kernel.
 
-A kernel is a frozen configuration that prints and hashes. Bound to a target it can start a chain and move it on. State
-is what the next step needs; info is everything else, for people and diagnostics. Kernels never print, raise or loop
-over draws.
+A kernel is a frozen configuration that prints and hashes. Bound to a target it can initialise a chain and step it.
+State is what the next step needs; info is everything else, for diagnostics. Kernels never print, raise or loop over
+draws.
 
-To add one: a file here, a row in `names.py`, a row in the tests' tables of kernels.
+To add one: a file here, a row in `registry.py`, a row in the tests' tables of kernels.
 """
 
 from collections.abc import Callable
@@ -20,10 +20,10 @@ from sumout.model.program import Data, Nuisance
 from sumout.plan.target import Target
 
 CHAINS = "chains"  # name of the axis over which the chains of a run are laid out side by side
-GRADIENTS_PER_DRAW = 10
-MEMORY = 3.0  # the time in which a draw is forgotten, in units of the scale
-MOST_STEPS = 400
-WORTH_OF_A_DRAW = 0.5  # effective draws for each draw that are enough
+GRADIENTS_PER_DRAW = 10  # as in the paper's evaluation
+DECORRELATION_TIME = 3.0  # of the dynamics, in units of the scale, after which x is about independent
+MOST_STEPS = 400  # between draws
+ENOUGH_EFFICIENCY = 0.5  # effective draws per draw
 
 
 @dataclass(frozen=True)
@@ -56,24 +56,24 @@ class Kernel:
         return max(1, round(GRADIENTS_PER_DRAW / self.gradients_per_step))
 
     def time_per_step(self, step_size: Any) -> Any:
-        """The part of the time in which a draw is forgotten that one step takes; None where every step is a draw."""
+        """How much of the decorrelation time one step covers; None where every step makes a draw."""
         del step_size
 
     def steps_when_tuned(self, states: Any, efficiency: Callable[[], float]) -> int:
-        """How many steps make a draw after the warm-up, when the user leaves it open: so many that it is forgotten.
+        """How many steps make a draw after the warm-up, when the user leaves it open: enough for low autocorrelation.
 
         Args:
             states: of all chains.
-            efficiency: works out the effective draws for each draw in the second half of the warm-up.
+            efficiency: computes the effective draws per draw in the second half of the warm-up.
         """
         time = self.time_per_step(float(np.exp(np.mean(np.log(states.tuning.step_size)))))
         if time is None:
             return self.steps_untuned
-        measured = self.steps_untuned * WORTH_OF_A_DRAW / max(efficiency(), 1e-9)
+        measured = self.steps_untuned * ENOUGH_EFFICIENCY / max(efficiency(), 1e-9)
         return int(np.clip(np.ceil(max(1 / float(time), measured)), 1, MOST_STEPS))
 
     def tuned(self, states: Any) -> dict[str, Any]:
-        """What the warm-up has learnt, by name: for each chain a number, or a number for each coordinate of x."""
+        """What the warm-up has tuned, by name: for each chain a number, or a number for each coordinate of x."""
         return {"step_size": states.tuning.step_size, "scale": states.tuning.scale}
 
     def init(self, key: Array, start: Point, z: Nuisance) -> Any:
@@ -81,7 +81,7 @@ class Kernel:
         raise NotImplementedError
 
     def step(self, key: Array, state: Any, data: Data, t: Array) -> tuple[Any, Any]:
-        """Step number `t`, the same number for all chains: the new state and what there is to say about it."""
+        """Step number `t`, the same number for all chains: the new state and its info."""
         raise NotImplementedError
 
     def gradient(self, state: Any, z: Nuisance, data: Data) -> Array:
@@ -90,7 +90,7 @@ class Kernel:
         return self.target.value_and_gradient(state.x, z, data)[1]
 
     def adapt(self, key: Array, state: Any, info: Any, data: Data, t: Array, length: Array) -> Any:
-        """The state after step `t` of a warm-up of `length` steps, with what was learnt from the step."""
+        """The state after step `t` of a warm-up of `length` steps, its tuning updated."""
         del key, info, data, t, length
         return state
 

@@ -1,12 +1,11 @@
 """Leapfrog steps, in the two orders in which they can be taken.
 
-`leap` has the drifts outside: half drift, kick, half drift. It wants nothing from the step before, so that z may change
-between steps. `follow` has the kicks outside, and each point's gradient serves the step to it and the one from it: one
+`leap` has the drifts outside: half drift, kick, half drift. It reuses nothing of the step before, so that z may change
+between steps. `follow` has the kicks outside, and each gradient serves the step to a point and the one from it: one
 gradient a step and no density besides, for trajectories at one z.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +37,7 @@ def leap(
     return one(0, (x, momentum)) if isinstance(num, int) and num == 1 else jax.lax.fori_loop(0, num, one, (x, momentum))
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["x", "log_density", "gradient"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Point:
     """A position, the target's log density there, and its gradient."""

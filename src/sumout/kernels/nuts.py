@@ -7,7 +7,6 @@ Where all of z is summed out this is NUTS on the marginal p(x|y).
 """
 
 from dataclasses import dataclass
-from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -16,18 +15,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from sumout.adaptation.mass_matrix import covariance
 from sumout.errors import OptionError
-from sumout.kernels.adjusted import State, Trajectories
 from sumout.kernels.leapfrog import Point
+from sumout.kernels.metropolis_adjusted import State, TrajectoryKernel
 from sumout.model.program import Data
 from sumout.plan.target import Target
 from sumout.randomness import split, words_of
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["log_density", "acceptance_rate", "step_size", "diverging", "n_steps", "tree_depth", "energy"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Info:
     """What a trajectory has to report.
@@ -52,7 +47,7 @@ class Info:
 
 
 @dataclass(frozen=True)
-class NUTS(Trajectories):
+class NUTS(TrajectoryKernel):
     """A move on z, then a no-U-turn trajectory of x given z.
 
     Attributes:
@@ -100,14 +95,14 @@ class NUTS(Trajectories):
         # As words: BlackJAX's conditions look to JAX's watch (jax_debug_key_reuse) as if they used a key twice.
         raw_key = words_of(key_x)
         kernel: Any = nuts.build_kernel()
-        end, told = kernel(raw_key, start, log_density, step_size, variance, self.max_depth)
+        end, details = kernel(raw_key, start, log_density, step_size, variance, self.max_depth)
         info = Info(
             end.logdensity,
-            told.acceptance_rate,
+            details.acceptance_rate,
             step_size,
-            told.is_divergent,
-            told.num_integration_steps,
-            told.num_trajectory_expansions,
-            told.energy,
+            details.is_divergent,
+            details.num_integration_steps,
+            details.num_trajectory_expansions,
+            details.energy,
         )
         return State(Point(end.position, end.logdensity, end.logdensity_grad), z, state.tuning), info

@@ -48,11 +48,11 @@ class PSGLD(SGLD):
             raise OptionError(f"PSGLD: damping={self.damping!r} must be positive.")
 
     def init(self, key: Array, start: Point, z: Nuisance) -> Any:
-        """Untuned."""
+        """A chain at its start, untuned; the scale will be learnt from gradients."""
         window = RunningSteepness.start(start.x, self.damping)
         return replace(super().init(key, start, z), tuning=Tuning.start(window, self.step_size or FIRST_STEP_SIZE))
 
     def learn_from(self, x: Array, estimate: GradientEstimate) -> Array:
-        """The gradient."""
+        """The scale is learnt from the gradient."""
         del x
         return estimate.gradient

@@ -16,14 +16,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from sumout.errors import OptionError
-from sumout.kernels.kernel import MEMORY
-from sumout.kernels.stochastic_gradient import Info, State, Stochastic
+from sumout.kernels.kernel import DECORRELATION_TIME
+from sumout.kernels.stochastic_gradient import Info, State, StochasticGradientKernel
 from sumout.model.program import Data
 from sumout.randomness import normal, split
 
 
 @dataclass(frozen=True)
-class SGHMC(Stochastic):
+class SGHMC(StochasticGradientKernel):
     """Stochastic gradient HMC as in the paper.
 
     Attributes:
@@ -56,7 +56,7 @@ class SGHMC(Stochastic):
 
     def time_per_step(self, step_size: Any) -> Any:
         """That of a drift if the momentum lasts; less where it is soon forgotten, and x diffuses."""
-        return jnp.minimum(step_size / MEMORY, step_size**2 / self.friction)
+        return jnp.minimum(step_size / DECORRELATION_TIME, step_size**2 / self.friction)
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""

@@ -12,14 +12,14 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from sumout.kernels.kernel import MEMORY
-from sumout.kernels.stochastic_gradient import Info, State, Stochastic
+from sumout.kernels.kernel import DECORRELATION_TIME
+from sumout.kernels.stochastic_gradient import Info, State, StochasticGradientKernel
 from sumout.model.program import Data
 from sumout.randomness import normal, split
 
 
 @dataclass(frozen=True)
-class SGLD(Stochastic):
+class SGLD(StochasticGradientKernel):
     """Stochastic gradient Langevin dynamics.
 
     Attributes:
@@ -45,7 +45,7 @@ class SGLD(Stochastic):
 
     def time_per_step(self, step_size: Any) -> Any:
         """That of a step of diffusion."""
-        return step_size**2 / MEMORY
+        return step_size**2 / DECORRELATION_TIME
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""

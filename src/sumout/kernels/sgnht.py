@@ -14,28 +14,23 @@ With an exact gradient ζ settles around γ, with a noisy one around γ + ½ ε 
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sumout.adaptation.bias_meter import Caution
+from sumout.adaptation.bias_meter import BiasControl
 from sumout.adaptation.window_adaptation import Tuning
 from sumout.errors import OptionError
-from sumout.kernels.kernel import MEMORY
+from sumout.kernels.kernel import DECORRELATION_TIME
 from sumout.kernels.leapfrog import Point
-from sumout.kernels.stochastic_gradient import Info, Noise, Stochastic
+from sumout.kernels.stochastic_gradient import Info, Noise, StochasticGradientKernel
 from sumout.model.program import Data, Nuisance
 from sumout.randomness import normal, split
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["x", "z", "momentum", "tuning", "noise", "caution", "thermostat"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class State:
     """Position, nuisance, momentum in units of the scale, what was tuned and measured, the friction ζ."""
@@ -45,12 +40,12 @@ class State:
     momentum: Float[Array, " num_x"]
     tuning: Tuning
     noise: Noise
-    caution: Caution
+    bias_control: BiasControl
     thermostat: Float[Array, " num_x"]
 
 
 @dataclass(frozen=True)
-class SGNHT(Stochastic):
+class SGNHT(StochasticGradientKernel):
     """Stochastic gradient HMC with thermostats.
 
     Attributes:
@@ -84,7 +79,7 @@ class SGNHT(Stochastic):
 
     def time_per_step(self, step_size: Any) -> Any:
         """That of a drift if the momentum lasts; less where it is soon forgotten."""
-        return step_size / (MEMORY * max(1.0, self.friction))
+        return step_size / (DECORRELATION_TIME * max(1.0, self.friction))
 
     def init(self, key: Array, start: Point, z: Nuisance) -> State:
         """At rest; untuned."""
@@ -96,7 +91,7 @@ class SGNHT(Stochastic):
         key_z, key_noise = split(key)
         scale, step_size = state.tuning.scale, state.tuning.step_size
         middle, estimate, half_kick = self.half_step(key_z, state, data)
-        thermostat = self._warm(state.thermostat, state.momentum, step_size)
+        thermostat = self._heat(state.thermostat, state.momentum, step_size)
         kept = jnp.exp(-thermostat * step_size)
         # (1 − exp(−2ζε))/ζ, whatever the sign of ζ
         room = jnp.where(
@@ -104,17 +99,17 @@ class SGNHT(Stochastic):
         )
         injected = jnp.sqrt(self.friction * room) * normal(key_noise, state.x.shape, state.x.dtype)
         momentum = kept * (state.momentum + half_kick) + injected + half_kick
-        thermostat = self._warm(thermostat, momentum, step_size)
+        thermostat = self._heat(thermostat, momentum, step_size)
         x = middle + 0.5 * step_size * scale * momentum
         moved = replace(state, x=x, z=estimate.z, momentum=momentum, thermostat=thermostat)
         return self.conclude(state, moved, estimate)
 
     def adapt(self, key: Array, state: State, info: Info, data: Data, t: Array, length: Array) -> State:
-        """As all such kernels do; the thermostats are let go when the step size is about right, half-way."""
+        """As all stochastic gradient kernels; thermostats act from half-way on, when the step size is about right."""
         adapted = super().adapt(key, state, info, data, t, length)
         # A step far too large heats a thermostat so much that it would freeze x for the rest of the run.
         thermostat = jnp.where(t < length // 2, self.friction, adapted.thermostat)
         return replace(adapted, thermostat=jnp.broadcast_to(thermostat, state.x.shape))
 
-    def _warm(self, thermostat: Array, momentum: Array, step_size: Array) -> Array:
+    def _heat(self, thermostat: Array, momentum: Array, step_size: Array) -> Array:
         return thermostat + 0.5 * step_size * (momentum**2 - 1) / self.inertia

@@ -19,14 +19,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from sumout.errors import OptionError
-from sumout.kernels.kernel import MEMORY
-from sumout.kernels.stochastic_gradient import Info, State, Stochastic
+from sumout.kernels.kernel import DECORRELATION_TIME
+from sumout.kernels.stochastic_gradient import Info, State, StochasticGradientKernel
 from sumout.model.program import Data
 from sumout.randomness import normal, split
 
 
 @dataclass(frozen=True)
-class SplitSGHMC(Stochastic):
+class SplitSGHMC(StochasticGradientKernel):
     """Stochastic gradient HMC of second order.
 
     Attributes:
@@ -58,7 +58,7 @@ class SplitSGHMC(Stochastic):
 
     def time_per_step(self, step_size: Any) -> Any:
         """That of a drift if the momentum lasts; less where it is soon forgotten."""
-        return step_size / (MEMORY * max(1.0, self.friction))
+        return step_size / (DECORRELATION_TIME * max(1.0, self.friction))
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One fresh gradient, one step."""

@@ -1,4 +1,4 @@
-"""What kernels without an accept/reject step have in common: they are right only as far as their tuning is.
+"""What stochastic gradient kernels share: without an accept/reject step they are only as right as their tuning.
 
 Two things make their draws wrong. The step is finite, and the gradient is noisy. Both are watched during warm-up:
 
@@ -10,16 +10,15 @@ Two things make their draws wrong. The step is finite, and the gradient is noisy
   share of the noise that it should inject the gradient supplies already; the step size is kept so small that the share
   stays below a quarter on average, and the kernel injects the rest.
 
-At the end of every window the bias meter is read all the same. Where it says, beyond its error, that the draws are too
-wide, both limits are lowered.
+At the end of every window the bias meter is read all the same (`BiasControl`). Where it says, beyond its error, that
+the draws are too wide, both limits are lowered.
 
 With two samples or more in a gradient, V̂ is measured at every step anew, as V differs from place to place; with one, it
 is the average over the warm-up. A measurement is noisy but right on average. Where it exceeds what should be injected,
-nothing is injected, and what was too much is owed: later steps inject less.
+nothing is injected, and the excess is carried over: later steps inject less.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -28,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from sumout.adaptation.bias_meter import Caution
+from sumout.adaptation.bias_meter import BiasControl
 from sumout.adaptation.mass_matrix import RunningScale
 from sumout.adaptation.window_adaptation import SETTLING, Tuning
 from sumout.errors import OptionError
@@ -38,13 +37,13 @@ from sumout.model.program import Data, Nuisance
 from sumout.plan.target import GradientEstimate, Target, estimate_gradient
 from sumout.randomness import normal, split
 
-FIRST_STEP_SIZE = 1e-3  # without accept/reject, too small a step does no harm and too large a one does
+FIRST_STEP_SIZE = 1e-3  # where tuning begins: without rejection too small a step does no harm, too large a one does
 ENERGY_ERROR = 0.3  # of one step on a standard Gaussian, in units of ε³ √num_x
-MOST_SHARE = 0.25
-MOST_DEBT = 100.0  # shares of the noise of one step; more is owed only where it can never be paid back
+MOST_SHARE = 0.25  # of the injected noise that the gradient may supply, on average
+MOST_EXCESS = 100.0  # carried over, in shares of the noise of one step; more only piles up where it is never used up
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["variance", "count", "debt"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Noise:
     """What is known of the gradient noise.
@@ -52,12 +51,12 @@ class Noise:
     Attributes:
         variance: of the noise in x, per coordinate, averaged over the warm-up.
         count: how many measurements are behind it.
-        debt: what earlier gradients supplied too much, as a share of the noise of one step.
+        excess: variance that earlier gradients supplied too much, as a share of the noise of one step.
     """
 
     variance: Float[Array, " num_x"]
     count: Float[Array, ""]
-    debt: Float[Array, " num_x"]
+    excess: Float[Array, " num_x"]
 
     def update(self, measured: Array, forget: Array) -> "Noise":
         """Take one more measurement into account, as the first one if `forget`."""
@@ -68,26 +67,20 @@ class Noise:
         return replace(self, variance=variance, count=count)
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["x", "z", "momentum", "tuning", "noise", "caution"], meta_fields=[]
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class State:
-    """Position, nuisance, momentum in units of the scale (idle in kernels without one), what was tuned and measured."""
+    """Position, z, momentum in units of the scale (unused in kernels without one), what was tuned and measured."""
 
     x: Float[Array, " num_x"]
     z: Nuisance
     momentum: Float[Array, " num_x"]
     tuning: Tuning
     noise: Noise
-    caution: Caution
+    bias_control: BiasControl
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["log_density", "step_size", "noise_share", "is_noise_too_large", "diverging"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Info:
     """What a step has to report.
@@ -97,7 +90,7 @@ class Info:
         step_size: ε used.
         noise_share: how much of the noise that should be injected the gradient itself supplies, the largest share over
             coordinates.
-        is_noise_too_large: the share exceeds 1, or what is owed grows and grows, so that the draws are over-dispersed.
+        is_noise_too_large: the share exceeds 1, or the excess keeps growing, so that the draws are over-dispersed.
         diverging: the step was not finite, and the chain stayed where it was, or the log density was not.
     """
 
@@ -108,8 +101,8 @@ class Info:
     diverging: Bool[Array, ""]
 
 
-class Stochastic(Kernel):
-    """A kernel driven by a noisy gradient, without accept/reject; not for use by itself."""
+class StochasticGradientKernel(Kernel):
+    """A kernel driven by a noisy gradient, without an accept/reject step."""
 
     is_exact = False
     standard_step: ClassVar[float]  # the ε that would do on a standard Gaussian
@@ -131,7 +124,7 @@ class Stochastic(Kernel):
 
     def tuned(self, states: Any) -> dict[str, Array]:
         """Step size, scale, noise, and by how much the bias meter had the step size lowered."""
-        return {**super().tuned(states), "gradient_noise": states.noise.variance, "caution": states.caution.factor}
+        return {**super().tuned(states), "gradient_noise": states.noise.variance, "caution": states.bias_control.factor}
 
     def init(self, key: Array, start: Point, z: Nuisance) -> Any:
         """At rest; untuned."""
@@ -139,17 +132,11 @@ class Stochastic(Kernel):
         x = start.x
         variance = jnp.full_like(x, 0.0 if self.noise is None else self.noise)
         tuning = Tuning.start(RunningScale.start(x), self.step_size or FIRST_STEP_SIZE)
-        return State(
-            x,
-            z,
-            jnp.zeros_like(x),
-            tuning,
-            Noise(variance, jnp.zeros((), x.dtype), jnp.zeros_like(x)),
-            Caution.start(x),
-        )
+        noise = Noise(variance, jnp.zeros((), x.dtype), jnp.zeros_like(x))
+        return State(x, z, jnp.zeros_like(x), tuning, noise, BiasControl.start(x))
 
     def learn_from(self, x: Array, estimate: GradientEstimate) -> Array:
-        """What the scale is learnt from."""
+        """What the scale is learnt from: the position."""
         del estimate
         return x
 
@@ -166,12 +153,12 @@ class Stochastic(Kernel):
         return middle, estimate, 0.5 * step_size * scale * estimate.gradient
 
     def room(self, state: Any, estimate: GradientEstimate) -> tuple[Array, Noise]:
-        """The share of the noise that is left to inject, and what is owed after that."""
+        """The share of the noise that is left to inject, and the excess carried over."""
         is_local = self.noise is None and self.num_samples > 1
         variance = estimate.noise if is_local else state.noise.variance
-        room = 1 - self.share(state.tuning.step_size, variance * state.tuning.scale**2) - state.noise.debt
-        debt = jnp.maximum(-room, 0) if is_local else jnp.zeros_like(room)
-        return jnp.maximum(room, 0), replace(state.noise, debt=debt)
+        room = 1 - self.share(state.tuning.step_size, variance * state.tuning.scale**2) - state.noise.excess
+        excess = jnp.maximum(-room, 0) if is_local else jnp.zeros_like(room)
+        return jnp.maximum(room, 0), replace(state.noise, excess=excess)
 
     def conclude(self, before: Any, after: Any, estimate: GradientEstimate) -> tuple[Any, Info]:
         """The state after a step and the report of it; a step that is not finite is not taken."""
@@ -179,13 +166,13 @@ class Stochastic(Kernel):
         stopped = replace(before, momentum=jnp.zeros_like(before.momentum))
         step_size = before.tuning.step_size
         share = jnp.max(self.share(step_size, before.noise.variance * before.tuning.scale**2), initial=0)
-        is_noise_too_large = (share > 1) | jnp.any(after.noise.debt > MOST_DEBT)
+        is_noise_too_large = (share > 1) | jnp.any(after.noise.excess > MOST_EXCESS)
         diverging = ~is_sound | ~jnp.isfinite(estimate.log_density)
         info = Info(estimate.log_density, step_size, share, is_noise_too_large, diverging)
         return jax.tree.map(lambda a, b: jnp.where(is_sound, a, b), after, stopped), info
 
     def adapt(self, key: Array, state: Any, info: Info, data: Data, t: Array, length: Array) -> Any:
-        """Measure the noise and the energy error where the chain is; tune step size and scale unless they are given."""
+        """Measure gradient noise and energy error at the chain's position; tune step size and scale unless given."""
         del info
         if self.step_size is not None and self.noise is not None:
             return state
@@ -199,18 +186,18 @@ class Stochastic(Kernel):
             noise = noise.update(estimate.noise * (num_samples / self.num_samples), forget)
         if self.step_size is not None:
             return replace(state, z=z, noise=noise)
-        tuning, caution = state.tuning, state.caution.update(state.x, estimate.gradient)
+        tuning, control = state.tuning, state.bias_control.update(state.x, estimate.gradient)
         fresh = normal(key_momentum, state.x.shape, state.x.dtype)
         end = leap(self.target, state.x, fresh, z, data, tuning.step_size, tuning.scale)
         _, _, change = energy_change(self.target, (state.x, fresh), end, z, data)
-        standard = ENERGY_ERROR * (caution.factor * self.standard_step) ** 3 * np.sqrt(max(state.x.size, 1))
+        standard = ENERGY_ERROR * (control.factor * self.standard_step) ** 3 * np.sqrt(max(state.x.size, 1))
         share = jnp.max(self.share(tuning.step_size, noise.variance * tuning.scale**2), initial=0)
         # One half where the step is as large as it should be, by whichever is worse; 0 far below, 1 far above.
-        excess = jnp.minimum(jnp.maximum(jnp.abs(change) / standard, 0.5 * share / (caution.factor * MOST_SHARE)), 1.0)
+        excess = jnp.minimum(jnp.maximum(jnp.abs(change) / standard, 0.5 * share / (control.factor * MOST_SHARE)), 1.0)
         tuning = tuning.update(self.learn_from(state.x, estimate), 1 - excess, 0.5, t, length)
         rate = self.time_per_step(tuning.step_size)
-        caution = jax.lax.cond(tuning.window.count == 0, lambda: caution.read(rate), lambda: caution)
-        # A step far too large has no rejection to stop it; what momentum it gained goes on to the next.
+        control = jax.lax.cond(tuning.window.count == 0, lambda: control.read(rate), lambda: control)
+        # No rejection stops a step that is far too large: the momentum it gained must not reach the next.
         momentum = jnp.where(jnp.abs(change) > 100 * standard, 0.0, state.momentum)
         momentum = jnp.where(t < SETTLING * length, fresh, momentum)
-        return replace(state, z=z, noise=noise, tuning=tuning, momentum=momentum, caution=caution)
+        return replace(state, z=z, noise=noise, tuning=tuning, momentum=momentum, bias_control=control)

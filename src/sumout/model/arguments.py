@@ -18,8 +18,6 @@ import numpy as np
 
 from sumout.errors import ModelError
 
-# NumPy's arrays handed to JAX.
-#
 # `jnp.asarray` compiles a copy for every new shape, at some ten milliseconds each. The device's own transfer compiles
 # nothing, but may share the memory of what it is given, so that whoever writes there later changes both: hence the
 # copy.
@@ -130,13 +128,13 @@ def _most_traced(attempt: Callable[[tuple[bool, ...]], Arguments], arrays: tuple
 
 
 def _distinct(paths: list[str]) -> tuple[str, ...]:
-    """Paths that read the same ({"a.b": 1, "a": {"b": 2}}) told apart."""
+    """Paths that read the same ({"a.b": 1, "a": {"b": 2}}), numbered."""
     seen: dict[str, int] = {}
-    told = []
+    distinct = []
     for path in paths:
         seen[path] = seen.get(path, 0) + 1
-        told.append(path if seen[path] == 1 else f"{path}#{seen[path]}")
-    return tuple(told)
+        distinct.append(path if seen[path] == 1 else f"{path}#{seen[path]}")
+    return tuple(distinct)
 
 
 def _reject_unusable(path: str, leaf: Any) -> None:

@@ -18,8 +18,6 @@ from sumout.model.program import ContinuousSite, DiscreteSite, Program
 from sumout.model.supports import Count, Finite, Implicit, ImplicitSpec, Support, as_shape
 from sumout.model.validation import first_line, one_at_a_time
 
-# Maps from the real line to the user's coordinates.
-
 
 def is_identity(bijection: Any) -> bool:
     """Whether a variable is on the real line already."""

@@ -1,4 +1,4 @@
-"""Rough guesses of x and z: what is known before anything of the density is."""
+"""Random initial values of x and z, before anything is known of the density."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, a
 
 
 def guess_x(rng: np.random.Generator, program: Program, count: int) -> np.ndarray:
-    """So many rough starts for x. By NumPy, as compiling JAX's generator takes a second."""
+    """So many initial values of x. By NumPy, as compiling JAX's generator takes a second."""
     return rng.uniform(-HALF_WIDTH, HALF_WIDTH, (count, program.num_x)).astype(jnp.result_type(float))
 
 
 def guess_z(rng: np.random.Generator, program: Program, count: int) -> dict[str, np.ndarray]:
-    """So many rough starts for z: any values of its support."""
+    """So many initial values of z: any of its support."""
     return {name: _guess_site(rng, site, program.data, count) for name, site in program.z.items()}
 
 
@@ -33,7 +33,7 @@ def _guess_site(rng: np.random.Generator, site: DiscreteSite, data: Data, count:
 
 
 def draw_z(key: Array, program: Program, data: Data) -> Nuisance:
-    """A rough start for z: any value of its support."""
+    """An initial value of z: any of its support."""
     keys = split(key, len(program.z))
     return {name: _draw_site(k, site, data) for k, (name, site) in zip(keys, program.z.items(), strict=True)}
 

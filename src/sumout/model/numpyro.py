@@ -7,8 +7,8 @@ they mean in NumPyro.
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -27,31 +27,30 @@ from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.model.density import is_identity
 from sumout.model.numpyro_sites import (
-    Silenced,
+    WithoutLaws,
     fill_in,
     find_forward,
     find_imputed,
     is_missing,
-    is_whole,
+    is_normalised,
     log_placeholders,
     without_placeholders,
 )
 from sumout.model.program import ContinuousSite, DiscreteSite, Program
 from sumout.model.supports import Count, Finite, Support
 from sumout.model.validation import (
-    OneOfAName,
+    UniqueNames,
     check_data,
     check_site,
     describe_failure,
     describe_law,
     is_inside,
     one_at_a_time,
-    place,
+    where_raised,
 )
 from sumout.randomness import as_jax_key
 
-# Above this many values a support is not listed: it is walked through like the counts.
-MOST_VALUES = 100_000
+MOST_VALUES = 100_000  # of a listed support; above, a variable is treated as a count
 ENDS = ("lower_bound", "upper_bound")  # of an interval, as NumPyro calls them
 
 
@@ -88,74 +87,23 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
 
     arguments = _split(call, dict(bound.arguments))
 
-    resolved = handlers.substitute(_ArrayData(call), substitute_fn=_resolve_delta)
     sites = _Sites.probe(call, arguments)
-
-    def model_of(z: dict[str, Any]) -> Callable[..., Any]:
-        return handlers.substitute(resolved, data=z)
-
-    def silenced(z: dict[str, Any], silent: Sequence[str]) -> Callable[..., Any]:
-        return Silenced(model_of(z), silent) if silent else model_of(z)
-
-    @one_at_a_time
-    def log_joint_but(silent: Sequence[str], x, z, data):
-        with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
-            energy = potential_energy(silenced(z, silent), (arguments.rebuild(data),), {}, sites.fill_in(x))
-            return sites.log_placeholders(z) - energy
-
-    @one_at_a_time
-    def log_joint_without_jacobian(x, z, data):
-        values = arguments.rebuild(data)
-        with validation_enabled():
-            latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
-            return sites.log_placeholders(z) + log_density(silenced(z, forward), (values,), {}, latent)[0]
-
-    @one_at_a_time
-    def constrain_named(x, z, data):
-        given = (arguments.rebuild(data),)
-        values = constrain_fn(model_of(z), given, {}, sites.fill_in(x), return_deterministic=True)
-        return {name: values[name] for name in [*sites.continuous, *sites.deterministic]}
-
-    @one_at_a_time
-    def log_terms_of(names: Iterable[str], x, z, data):
-        values = arguments.rebuild(data)
-        with validation_enabled():
-            latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
-            trace = handlers.trace(handlers.substitute(model_of(z), data=latent)).get_trace(values)
-            return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in names}
-
-    @one_at_a_time
-    def draw_forward_named(key, x, z, data):
-        values = arguments.rebuild(data)
-        known = {name: value for name, value in z.items() if name not in forward}
-        latent = constrain_fn(model_of(z), (values,), {}, sites.fill_in(x))
-        drawn = handlers.seed(handlers.substitute(resolved, data={**latent, **known}), as_jax_key(key))
-        trace = handlers.trace(drawn).get_trace(values)
-        return {name: trace[name]["value"].astype(z[name].dtype) for name in forward}
-
-    def shown(silent: Sequence[str]) -> Callable[..., Any]:
-        @one_at_a_time
-        def density_and_names(x, z, data):
-            values = (arguments.rebuild(data),)
-            with validation_enabled():
-                energy = potential_energy(silenced(z, silent), values, {}, sites.fill_in(x))
-                return energy, sites.log_placeholders(z), constrain_named(x, z, data)
-
-        return density_and_names
-
-    forward = find_forward(sites.counts, shown, sites.continuous, sites.discrete, arguments.data)
-
+    made = _Model(call, arguments, sites)
+    forward = find_forward(sites.counts, made.outputs_without, sites.continuous, sites.discrete, arguments.data)
+    made = replace(made, forward=forward)
     return Program(
         x=sites.continuous,
         z=sites.discrete,
         data=arguments.data,
-        log_joint=partial(log_joint_but, forward),
-        constrain_named=constrain_named,
-        log_likelihood_named=None if sites.is_scaled else partial(log_terms_of, sites.observed),
-        log_joint_without_data=None if sites.is_scaled else partial(log_joint_but, (*forward, *sites.observed)),
-        log_terms_named=partial(log_terms_of, sites.laws),
-        log_joint_without_jacobian=log_joint_without_jacobian,
-        draw_forward_named=draw_forward_named if forward else None,
+        log_joint=partial(made.log_joint_without, forward),
+        constrain_named=made.constrain,
+        log_likelihood_named=None if sites.is_scaled else partial(made.log_terms, sites.observed),
+        log_joint_without_data=None
+        if sites.is_scaled
+        else partial(made.log_joint_without, (*forward, *sites.observed)),
+        log_terms_named=partial(made.log_terms, sites.laws),
+        log_joint_without_jacobian=made.log_joint_without_jacobian,
+        draw_forward_named=made.draw_forward if forward else None,
         forward=forward,
         observed=sites.observed,
         laws=sites.laws,
@@ -164,6 +112,85 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         changed_outside=watch_outside(model),
         name=_name(model),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """A NumPyro model as functions of named unconstrained x, of z and of data.
+
+    Attributes:
+        call: runs the model with its arguments, a dict.
+        arguments: what of them is data.
+        sites: what one run of the model shows.
+        forward: sites that are left out of the density and drawn from their own law.
+    """
+
+    call: Callable[[dict[str, Any]], Any]
+    arguments: Arguments
+    sites: "_Sites"
+    forward: tuple[str, ...] = ()
+
+    @cached_property
+    def _resolved(self) -> Callable[..., Any]:
+        """The model with data as arrays and with the values of latents that can take only one."""
+        return handlers.substitute(_ArrayData(self.call), substitute_fn=_resolve_delta)
+
+    def _given(self, z: dict[str, Any], left_out: Sequence[str] = ()) -> Callable[..., Any]:
+        """The model with z substituted, and without the laws of some sites."""
+        substituted = handlers.substitute(self._resolved, data=z)
+        return WithoutLaws(substituted, left_out) if left_out else substituted
+
+    def _latent(self, x: dict, z: dict, values: dict, **options: Any) -> dict[str, Any]:
+        """Values of the continuous sites."""
+        return constrain_fn(self._given(z), (values,), {}, self.sites.fill_in(x), **options)
+
+    @one_at_a_time
+    def log_joint_without(self, left_out: Sequence[str], x, z, data):
+        """The log density, Jacobian included, without the laws of some sites."""
+        with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
+            given = (self.arguments.rebuild(data),)
+            energy = potential_energy(self._given(z, left_out), given, {}, self.sites.fill_in(x))
+            return self.sites.log_placeholders(z) - energy
+
+    @one_at_a_time
+    def log_joint_without_jacobian(self, x, z, data):
+        """The log density of x in the user's own coordinates."""
+        values = self.arguments.rebuild(data)
+        with validation_enabled():
+            latent = self._latent(x, z, values)
+            log_joint = log_density(self._given(z, self.forward), (values,), {}, latent)[0]
+            return self.sites.log_placeholders(z) + log_joint
+
+    @one_at_a_time
+    def constrain(self, x, z, data):
+        """Values of the continuous sites and the deterministics, by name."""
+        values = self._latent(x, z, self.arguments.rebuild(data), return_deterministic=True)
+        return {name: values[name] for name in [*self.sites.continuous, *self.sites.deterministic]}
+
+    @one_at_a_time
+    def log_terms(self, names: Iterable[str], x, z, data):
+        """The log densities of some sites."""
+        values = self.arguments.rebuild(data)
+        with validation_enabled():
+            latent = self._latent(x, z, values)
+            trace = handlers.trace(handlers.substitute(self._given(z), data=latent)).get_trace(values)
+            return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in names}
+
+    @one_at_a_time
+    def draw_forward(self, key, x, z, data):
+        """Draws of the forward sites from their law given x and the others."""
+        values = self.arguments.rebuild(data)
+        known = {name: value for name, value in z.items() if name not in self.forward}
+        given = {**self._latent(x, z, values), **known}
+        drawn = handlers.seed(handlers.substitute(self._resolved, data=given), as_jax_key(key))
+        trace = handlers.trace(drawn).get_trace(values)
+        return {name: trace[name]["value"].astype(z[name].dtype) for name in self.forward}
+
+    @one_at_a_time
+    def outputs_without(self, left_out: Sequence[str], x, z, data):
+        """All that a user sees, were the laws of some sites left out: the density and the named values."""
+        with validation_enabled():
+            return self.log_joint_without(left_out, x, z, data), self.constrain(x, z, data)
 
 
 @dataclass(frozen=True)
@@ -176,9 +203,9 @@ class _Sites:
     observed: dict[str, np.ndarray]
     laws: dict[str, str]  # of all sites that have a density
     dims: dict[str, tuple[str, ...]]
-    counts: tuple[str, ...]  # discrete sites without end whose law sums to one
-    is_scaled: bool  # some data count more or less than once
-    missing: dict[str, np.ndarray]  # of imputed sites, which events are; of the others of them nothing is asked
+    counts: tuple[str, ...]  # unbounded counts with a normalised law
+    is_scaled: bool  # whether the log density of some data is scaled
+    missing: dict[str, np.ndarray]  # of imputed sites, which events are missing; the others are placeholders
 
     def fill_in(self, x: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Named unconstrained arrays as NumPyro knows them."""
@@ -228,7 +255,7 @@ class _Sites:
             check_data(name, seen[name]["fn"], value, inside[name])
         is_scaled = any(site.get("scale") is not None for site in seen.values() if _is_data(site))
         laws = {name: describe_law(site["fn"]) for name, site in seen.items() if site["type"] == "sample"}
-        counts = tuple(n for n, site in discrete.items() if isinstance(site.support, Count) and is_whole(seen[n]))
+        counts = tuple(n for n, site in discrete.items() if isinstance(site.support, Count) and is_normalised(seen[n]))
         return _Sites(continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled, missing)
 
 
@@ -247,7 +274,7 @@ def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> Arguments:
         return split_arguments(arguments, lambda values: _trace(call, values, jax.random.key(0)))
     except BY_VALUE as error:
         raise ModelError(
-            f"the model asks{place(error)} for the value of a latent site in Python code (`if z:`, `int(z)`, "
+            f"the model asks{where_raised(error)} for the value of a latent site in Python code (`if z:`, `int(z)`, "
             "`table[z]` with a list or NumPy table, a NumPy function of it). Latent values are not known while the "
             f"model is traced: use jnp.where, lax.cond and jnp arrays. JAX says: {str(error).splitlines()[0]}"
         ) from error
@@ -262,7 +289,7 @@ def _trace(call: Callable[[dict], Any], arguments: dict[str, Any], key: jax.Arra
     """One random run of the model, as NumPyro's trace of its sites."""
     with validation_enabled():
         # Continuous sites are not drawn from their priors: an improper one has nothing to draw from.
-        started = handlers.substitute(handlers.seed(OneOfAName(_ArrayData(call)), key), substitute_fn=init_to_uniform)
+        started = handlers.substitute(handlers.seed(UniqueNames(_ArrayData(call)), key), substitute_fn=init_to_uniform)
         trace = handlers.trace(started).get_trace(arguments)
     for name, site in trace.items():
         check_site(name, site)
@@ -329,7 +356,7 @@ def _support(name: str, site: dict, bounds: dict[str, np.ndarray | None]) -> Sup
     if "lower_bound" not in bounds:
         raise ModelError(
             f"discrete site '{name}' ({type(site['fn']).__name__}) has the support {site['fn'].support}, which sumout "
-            "cannot walk through. Supports that work: booleans, integer intervals, integers from a lower bound up."
+            "does not support. Supports that work: booleans, integer intervals, integers from a lower bound up."
         )
     if lower is None:
         raise ModelError(

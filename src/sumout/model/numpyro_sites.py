@@ -1,10 +1,22 @@
-"""Sites of a NumPyro model on which only their own law depends.
+"""Two kinds of sites of a NumPyro model that do not enter the density as others do: forward and imputed ones.
 
-Such a law sums to one over its site, whatever the rest: without both, the density is that with the site summed out. For
-counts without end there is no other way to sum them. Their law must be one of NumPyro's, neither masked nor scaled.
+Forward sites are those on which only their own law depends. It sums to one over the site, whatever the rest: without
+both, the density is that with the site summed out. For unbounded counts there is no other way to sum them. Their law
+must be one of NumPyro's, neither masked nor scaled.
+
+Imputed sites come from data of which some are missing, `numpyro.sample("y", …, obs=y, obs_mask=seen)`. NumPyro makes
+two sites of the shape of y, "y_observed" and "y_unobserved", each with the law of y masked where the other counts. A
+latent that is masked has no law at all, and none is needed, as y takes nothing from there: such an element is a
+placeholder. It must not be a coordinate of x, along which the density would be flat, nor a count with an improper
+posterior.
+
+- Of a continuous site only what is missing is part of x; placeholders stay at zero on the real line. NumPyro masks
+  their Jacobian with their law.
+- Placeholders of unbounded counts get a law of their own, which depends on nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,21 +30,21 @@ from sumout.jaxpr.equations import used_inputs
 from sumout.model.program import ContinuousSite, DiscreteSite
 
 
-class Silenced(Messenger):
-    """A model in which some sites count for nothing in the density."""
+class WithoutLaws(Messenger):
+    """A model without the laws of some sites in its density."""
 
     def __init__(self, fn: Callable[..., Any], names: Sequence[str]):
         super().__init__(fn)
         self.names = names
 
     def process_message(self, msg: Any) -> None:
-        """Mask their laws."""
+        """Mask them."""
         if msg["type"] == "sample" and msg["name"] in self.names:
             msg["fn"] = msg["fn"].mask(False)
 
 
-def is_whole(site: dict) -> bool:
-    """Whether the probabilities of a site's values add up to one."""
+def is_normalised(site: dict) -> bool:
+    """Whether the probabilities of a site's values are known to add up to one."""
     fn = site["fn"]
     while hasattr(fn, "base_dist") and not isinstance(fn, MaskedDistribution):
         fn = fn.base_dist
@@ -42,16 +54,16 @@ def is_whole(site: dict) -> bool:
 
 def find_forward(
     names: Sequence[str],
-    shown: Callable[[Sequence[str]], Callable[..., Any]],
+    outputs_without: Callable[..., Any],
     continuous: Mapping[str, ContinuousSite],
     discrete: Mapping[str, DiscreteSite],
     data: Any,
 ) -> tuple[str, ...]:
-    """Of these sites the largest set of which none is needed when all of it is silenced.
+    """Of these sites the largest set such that nothing depends on any of them once their laws are left out.
 
     Args:
-        names: whose laws are whole.
-        shown: from the names to silence to a function of named x, z and data: the density and all that the user sees.
+        names: of sites with normalised laws.
+        outputs_without: `(left_out, x, z, data)` to the density without some laws, and all that the user sees.
         continuous: the sites of x.
         discrete: those of z.
         data: the data.
@@ -60,24 +72,12 @@ def find_forward(
     x = {name: jax.ShapeDtypeStruct(site.unconstrained_shape, real) for name, site in continuous.items()}
     z = {name: jax.ShapeDtypeStruct(site.shape, site.dtype) for name, site in discrete.items()}
     while names:
-        used = used_inputs(jax.make_jaxpr(shown(names))(x, z, data))
+        used = used_inputs(jax.make_jaxpr(partial(outputs_without, names))(x, z, data))
         needed = {name for i, name in enumerate(sorted(z)) if any(output[len(x) + i] for output in used)}
         if needed.isdisjoint(names):
             break
         names = [name for name in names if name not in needed]
     return tuple(names)
-
-
-# Data of which some are missing: `numpyro.sample("y", …, obs=y, obs_mask=seen)`.
-#
-# NumPyro makes two sites of the shape of y, "y_observed" and "y_unobserved", each with the law of y masked where the
-# other counts. A latent that is masked has no law at all, and none is needed, as y takes nothing from there: such an
-# element is a placeholder. It must not be a coordinate of x, along which the density would be flat, nor a count that
-# wanders off.
-#
-# - Of a continuous site only what is missing is part of x; placeholders stay at zero on the real line. NumPyro masks
-#   their Jacobian with their law.
-# - Placeholders of counts without end get a law of their own, which depends on nothing.
 
 
 def find_imputed(seen: Mapping[str, dict]) -> list[str]:

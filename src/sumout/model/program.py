@@ -1,4 +1,4 @@
-"""`Program` and its sites: all that the rest of the library ever sees of a model.
+"""`Program` and its sites: all that the rest of the library sees of a model.
 
 A program is log p(x, z, y) as one JAX function, with x moved to the real line:
 
@@ -97,7 +97,7 @@ class Program:
         changed_outside: names of the arrays that the model refers to, but was not given, and that have been changed
             since the program was made.
         name: what to call the model when speaking of it.
-        memory: what has been worked out for it: readings, plans, compiled functions. See `remember`.
+        memory: what has been computed for it: structures, plans, compiled functions. See `remember`.
     """
 
     x: Mapping[str, ContinuousSite]
@@ -136,7 +136,7 @@ class Program:
             return self.memory[label]
 
     def alone(self) -> AbstractContextManager[Any]:
-        """Of several threads that work out something about the program, let one go ahead."""
+        """A lock, so that of several threads one computes what is to be remembered."""
         # Not made with the program, as programs can be pickled and locks cannot.
         return self.memory.setdefault(RLock, RLock())
 

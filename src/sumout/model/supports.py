@@ -57,7 +57,7 @@ class Finite:
 
 @dataclass(frozen=True)
 class Count:
-    """The integers from `lower` upwards, without end."""
+    """The integers from `lower` upwards, unbounded."""
 
     shape: tuple[int, ...] = ()
     lower: int = 0
@@ -111,7 +111,7 @@ def finite(values: int | Sequence | np.ndarray, shape: int | tuple[int, ...] = (
         raise OptionError(f"finite({values!r}): the values must be finite numbers or booleans, not {listed.dtype}.")
     if listed.ndim != 1 or listed.size == 0:
         raise OptionError(
-            f"finite({values!r}): wanted a number of values (at least 1) or a flat list of them, "
+            f"finite({values!r}): expected a number of values (at least 1) or a flat list of them, "
             f"got an array of shape {listed.shape}."
         )
     if len(np.unique(listed)) != listed.size:
@@ -120,7 +120,7 @@ def finite(values: int | Sequence | np.ndarray, shape: int | tuple[int, ...] = (
 
 
 def count(shape: int | tuple[int, ...] = (), lower: int = 0) -> Count:
-    """A nuisance variable with the values `lower`, `lower` + 1, … without end.
+    """An unbounded nuisance variable, with the values `lower`, `lower` + 1, ….
 
     Args:
         shape: shape of the array of such variables; `()` for a single one.
@@ -168,7 +168,7 @@ def implicit(sampler: Callable[..., Any], shape: int | tuple[int, ...] = ()) -> 
 
 @dataclass(frozen=True)
 class ImplicitSpec:
-    """What the user said of an implicit variable; the data settle the shape and type of an element."""
+    """An implicit variable as the user specifies it; shape and type of an element depend on the data."""
 
     sampler: Callable[..., Any]
     takes_data: bool

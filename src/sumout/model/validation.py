@@ -1,4 +1,4 @@
-"""What is wrong with a NumPyro model, in words: sites that cannot work, and models that stop with an error."""
+"""Errors of a user's model, in words: sites that cannot work, and models that raise."""
 
 import traceback
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from sumout.errors import ModelError
 OWN = Path(__file__).parents[1]
 
 
-class OneOfAName(Messenger):
+class UniqueNames(Messenger):
     """Refuses a plate with the name of a site, of which NumPyro would keep the later one only."""
 
     def __init__(self, fn: Any):
@@ -63,7 +63,7 @@ def _check_observed(name: str, site: dict) -> None:
     if jnp.size(site["value"]) and len(shape) >= event_dim and shape[-len(expected) :] != expected and expected:
         raise ModelError(
             f"observed site '{name}': its data have shape {shape}, its distribution (with its plates) {expected}; "
-            "the two would be stretched against each other. Reshape the data or the parameters."
+            "the two would be broadcast against each other. Reshape the data or the parameters."
         )
     try:
         log_density = site["fn"].log_prob(site["value"])
@@ -76,13 +76,13 @@ def _check_observed(name: str, site: dict) -> None:
     kind = jnp.result_type(site["value"])
     if not jnp.issubdtype(jnp.result_type(log_density), jnp.floating) or jnp.issubdtype(kind, jnp.complexfloating):
         raise ModelError(
-            f"observed site '{name}': its data are of type {kind}, of which a density is no real number; pass real "
+            f"observed site '{name}': its data are of type {kind}, whose log density is not a real number; pass real "
             "data, for example real and imaginary parts apart."
         )
 
 
 def is_inside(site: dict) -> Any:
-    """Which data of an observed site lie in its support; those that a mask leaves out are not asked."""
+    """Which data of an observed site lie in its support; those that are masked count as inside."""
     fn: Any = site["fn"]
     inside = fn.support(site["value"])
     while hasattr(fn, "base_dist"):
@@ -133,10 +133,10 @@ def _describe_support(constraint: Any) -> str:
 
 
 def describe_failure(error: Exception, arguments: dict[str, Any]) -> str:
-    """What a model stopped with, at which site, and what may be behind it."""
+    """The error a model stopped with, at which site, and its likely cause."""
     if isinstance(error, AssertionError):
-        return f"NumPyro refuses the model{place(error)}: {error or 'a site and a plate have the same name'}"
-    words = [f"the model stops{place(error)} with {first_line(error)}"]
+        return f"NumPyro refuses the model{where_raised(error)}: {error or 'a site and a plate have the same name'}"
+    words = [f"the model stops{where_raised(error)} with {first_line(error)}"]
     said = str(error)
     if "must have integer" in said or "integer scalar" in said or "integer type" in said:
         words += [f"{advice}." for advice in _whole_floats(arguments)]
@@ -152,7 +152,7 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0].rstrip('.')}."
 
 
-def place(error: Exception) -> str:
+def where_raised(error: Exception) -> str:
     """The NumPyro site in whose statement an error was raised, as NumPyro's own frames know it, or the user's line."""
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         if frame.f_globals.get("__name__", "").startswith("numpyro.") and frame.f_code.co_name in (
@@ -181,8 +181,6 @@ def _whole_floats(arguments: dict[str, Any]) -> list[str]:
     return found
 
 
-# One model runs at a time.
-#
 # NumPyro's stack of handlers and its setting of validation belong to the whole process: a model that is traced in one
 # thread would be seen by the handlers of another. JAX traces a model whenever it needs to, so the lock is taken where
 # the user's function is called, and nowhere further out: nothing that waits for another thread happens inside.

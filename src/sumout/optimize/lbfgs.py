@@ -1,7 +1,9 @@
-"""Ascent with exact gradients, all z summed out: L-BFGS (Liu and Nocedal 1989), from each start until it stands still.
+"""Ascent with exact gradients, all z summed out: L-BFGS (Liu and Nocedal 1989), from each start until it converges.
 
-Gradients have no Monte-Carlo error, but they do have round-off. It is measured: by how much does the gradient vary when
-x is shaken by a few units in its last place?
+An ascent has converged where the gradient is zero. How small is small: g_i max(1, |x_i|) is what the log density would
+gain, in nats, if coordinate i moved on by 1 or by its own size, whichever is more. That is large also where the density
+rises ever more slowly but for ever, as log x does. Gradients have no Monte-Carlo error, but they do have round-off. It
+is measured: by how much does the gradient vary when x is perturbed by a few units in its last place?
 """
 
 from collections.abc import Callable
@@ -18,23 +20,26 @@ from sumout.compile.ahead import QUICK_COMPILE
 from sumout.model.program import Data, Nuisance
 from sumout.threads import attentive_jit
 
-# Where ascents end, and whether they ended at a top.
-#
-# A top is where the gradient is zero. How small is small: g_i max(1, |x_i|) is what the log density would gain, in
-# nats, if coordinate i moved on by 1 or by its own size, whichever is more. That is large also where the density rises
-# ever more slowly but for ever, as log x does.
+CHUNK = 50  # steps between reports
+PATIENCE = 10  # steps without any gain
+LOSS = 1e-6  # of the log density, as in optax's line search
+TOLERANCE = 1e-3  # nats that a step along a coordinate may still gain
+BEYOND = 1e10  # on the real line; no mode is looked for so far out
+PERTURBATIONS = 8
+PERTURBED_BY = 4  # units in the last place
+MOST_ROUND_OFF = 0.5  # nats; where round-off is larger the density is a spike too narrow for the type of x
 
 
 @dataclass(frozen=True)
-class Ends:
-    """The ends of several ascents, one row for each.
+class Optima:
+    """Where several ascents ended, one row for each.
 
     Attributes:
         x: where they ended.
         z: the last z there.
-        log_density: of the ends; only differences mean anything where z is drawn.
-        gradient: at the ends; averaged over draws of z where it is drawn.
-        is_unsettled: for each coordinate whether the density still rises, or x still moves, along it.
+        log_density: of the optima; only differences mean anything where z is drawn.
+        gradient: at the optima; averaged over draws of z where it is drawn.
+        is_unconverged: for each coordinate whether the density still rises, or x still moves, along it.
         log_density_error: standard error of `log_density`.
     """
 
@@ -42,13 +47,13 @@ class Ends:
     z: Nuisance
     log_density: Float[np.ndarray, " starts"]
     gradient: Float[np.ndarray, "starts num_x"]
-    is_unsettled: Bool[np.ndarray, "starts num_x"]
+    is_unconverged: Bool[np.ndarray, "starts num_x"]
     log_density_error: Float[np.ndarray, " starts"]
 
     @property
-    def is_top(self) -> Bool[np.ndarray, " starts"]:
+    def is_converged(self) -> Bool[np.ndarray, " starts"]:
         """Which of the ascents converged."""
-        return ~self.is_unsettled.any(axis=1) & np.isfinite(self.log_density)
+        return ~self.is_unconverged.any(axis=1) & np.isfinite(self.log_density)
 
     @property
     def gaps(self) -> tuple[np.ndarray, np.ndarray]:
@@ -59,24 +64,14 @@ class Ends:
 
     @property
     def best(self) -> int:
-        """The highest top; where there is none, the highest end."""
-        candidates = self.is_top if self.is_top.any() else np.isfinite(self.log_density)
+        """The highest that has converged; where none has, the highest."""
+        candidates = self.is_converged if self.is_converged.any() else np.isfinite(self.log_density)
         return int(np.argmax(np.where(candidates, self.log_density, -np.inf)))
 
 
 def lengths(x: np.ndarray) -> np.ndarray:
     """What counts as one step along each coordinate: 1, or its own size."""
     return np.maximum(1.0, np.abs(x))
-
-
-CHUNK = 50
-PATIENCE = 10  # steps without any gain
-LOSS = 1e-6  # of the log density, as in optax's line search
-TOLERANCE = 1e-3  # nats
-BEYOND = 1e10  # on the real line; no mode is looked for so far out
-SHAKES = 8
-SHAKEN_BY = 4  # units in the last place
-MOST_ROUND_OFF = 0.5  # nats; where round-off is larger the density is a spike too narrow for the type of x
 
 
 def ascend_exactly(
@@ -88,8 +83,8 @@ def ascend_exactly(
     steps: int,
     compiler_options: dict[str, Any] | None,
     report: Callable[[int, str], None],
-) -> Ends:
-    """From every row of x to the top above it, by at most so many steps."""
+) -> Optima:
+    """From every row of x to the mode above it, by at most so many steps."""
     import optax  # takes a tenth of a second to import
 
     search = optax.lbfgs()
@@ -99,7 +94,7 @@ def ascend_exactly(
             return -log_density(x, data)
 
         def step(carry: tuple[Array, Any]) -> tuple[Array, Any]:
-            i, (x, memory, idle) = carry
+            i, (x, memory, stalled) = carry
             value, gradient = optax.value_and_grad_from_state(descend)(x, state=memory)
             update, moved_on = search.update(gradient, memory, x, value=value, grad=gradient, value_fn=descend)
             new, reached = x + update, optax.tree.get(moved_on, "value")
@@ -110,8 +105,8 @@ def ascend_exactly(
             is_taken = is_sound & (reached <= value + LOSS * jnp.abs(value))
             state = jax.tree.map(lambda a, b: jnp.where(is_taken, a, b), (new, moved_on), (x, search.init(x)))
             is_flat = (jnp.abs(slope) * jnp.maximum(1.0, jnp.abs(new))).max() <= jnp.finfo(x.dtype).eps ** 0.5
-            idle = jnp.where(is_taken, jnp.where(reached < value, 0, idle + 1), idle + PATIENCE // 2)
-            return i + 1, (*state, jnp.where(is_taken & is_flat, PATIENCE, idle))
+            stalled = jnp.where(is_taken, jnp.where(reached < value, 0, stalled + 1), stalled + PATIENCE // 2)
+            return i + 1, (*state, jnp.where(is_taken & is_flat, PATIENCE, stalled))
 
         return jax.lax.while_loop(
             lambda carry: (carry[0] < count) & (carry[1][2] < PATIENCE), step, (jnp.array(0), state)
@@ -127,18 +122,18 @@ def ascend_exactly(
         count = min(CHUNK, steps - done)
         states = advance_all(states, data, count)
         done += count
-        report(done, f"{int((states[2] >= PATIENCE).sum())} of {len(x)} stand still")
+        report(done, f"{int((states[2] >= PATIENCE).sum())} of {len(x)} have converged")
     return _judge(log_density, states[0], z, data)
 
 
-def _judge(log_density: Callable[[Array, Data], Array], x: Array, z: Nuisance, data: Data) -> Ends:
-    """Look at the gradient at the ends, and at how it varies within the precision of x."""
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (SHAKES, x.shape[1]))
+def _judge(log_density: Callable[[Array, Data], Array], x: Array, z: Nuisance, data: Data) -> Optima:
+    """Judge the gradients where the ascents ended by how they vary within the precision of x."""
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (PERTURBATIONS, x.shape[1]))
 
     @partial(attentive_jit, compiler_options=QUICK_COMPILE)
     def look(x: Array, data: Data) -> tuple[Array, Array, Array]:
         def one(x: Array) -> tuple[Array, Array, Array]:
-            unit = SHAKEN_BY * jnp.finfo(x.dtype).eps * jnp.maximum(1.0, jnp.abs(x))
+            unit = PERTURBED_BY * jnp.finfo(x.dtype).eps * jnp.maximum(1.0, jnp.abs(x))
             values, gradients = jax.lax.map(
                 lambda sign: jax.value_and_grad(log_density)(x + sign * unit, data),
                 jnp.concatenate([jnp.zeros((1, len(x))), jnp.asarray(signs)]).astype(x.dtype),
@@ -148,7 +143,7 @@ def _judge(log_density: Callable[[Array, Data], Array], x: Array, z: Nuisance, d
         return jax.lax.map(one, x)
 
     values, gradient, error = (np.asarray(part) for part in look(x, data))
-    ends = np.asarray(x)
-    allowed = TOLERANCE + np.minimum(5 * error * lengths(ends), MOST_ROUND_OFF)
-    is_settled = (np.abs(gradient) * lengths(ends) <= allowed) & (np.abs(ends) < BEYOND)
-    return Ends(ends, z, values, gradient, ~is_settled, np.zeros(len(ends)))
+    ended = np.asarray(x)
+    allowed = TOLERANCE + np.minimum(5 * error * lengths(ended), MOST_ROUND_OFF)
+    is_converged = (np.abs(gradient) * lengths(ended) <= allowed) & (np.abs(ended) < BEYOND)
+    return Optima(ended, z, values, gradient, ~is_converged, np.zeros(len(ended)))

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from sumout.checks.blame import describe_failure
 from sumout.checks.guard import Guard
+from sumout.checks.nonfinite_terms import explain_no_start
 from sumout.compile.ahead import briefly
 from sumout.errors import ModelError, OptionError, StartError
 from sumout.model.arguments import as_jax
@@ -27,7 +27,7 @@ from sumout.plan.plan import plan_for
 from sumout.plan.target import Target, make_target
 from sumout.randomness import Key, new_key, split
 from sumout.run.progress import bar
-from sumout.run.starts import Climbs
+from sumout.run.starts import Ascents
 
 
 def maximize(
@@ -43,19 +43,19 @@ def maximize(
 ) -> Maximum:
     """Find the mode of p(x|y), the maximum a posteriori of x with z summed out, and z's conditional there.
 
-    Each start is a short climb from a random point. Where all z is summed out it is finished by L-BFGS; where some is
-    drawn, by Adam with fresh z for every gradient and shrinking steps, of which the second half are averaged. The
-    highest of the modes found is returned. Warns where it may not be one.
+    Each start is a short ascent from a random point. Where all z is summed out it is finished by L-BFGS; where some is
+    drawn, by Adam with fresh z for every gradient and decreasing steps, of which the second half are averaged. The
+    highest of the optima found is returned. Warns where it may not be one.
 
     Args:
         program: from `sumout.program` or `sumout.density`.
         starts: number of ascents, each from a point of its own.
-        steps: steps of an ascent; where all z is summed out it ends sooner if it stands still.
+        steps: steps of an ascent; where all z is summed out it ends sooner once it has converged.
         learning_rate: of Adam, on the real line, at the first step; not used where all z is summed out.
         seed: fixes all randomness; the same seed gives the same maximum.
         plan: what to do with a discrete site, by name, as for `sumout.sample`.
         jacobian: False for the mode of the density of x in its own coordinates, as Stan's optimizer has it; True for
-            the mode of the density on the real line, with the Jacobian, which is the one the samplers walk on.
+            the mode of the density on the real line, with the Jacobian, which is the one the samplers use.
         progress: show a progress bar; None shows it on a terminal only.
 
     Example:
@@ -81,22 +81,22 @@ def maximize(
 
         def report(done: int, notes: str) -> None:
             if show is not None:
-                show(f"climbing, {starts} starts", done, steps, notes)
+                show(f"ascending, {starts} starts", done, steps, notes)
 
         x, z = _start(aim, target, key_start, starts)
         one = jax.tree.map(lambda a: a[0], z)
         Guard(made).compare(key_guard, x[0], one)
         if made.sums_all:
-            ends = ascend_exactly(
+            optima = ascend_exactly(
                 lambda x, data: target.log_density(x, one, data), x, z, aim.data,
                 steps=steps, compiler_options=briefly(aim), report=report,
             )  # fmt: skip
         else:
-            ends = ascend_with_draws(
+            optima = ascend_with_draws(
                 target, key_ascent, x, z, aim.data,
                 steps=steps, learning_rate=float(learning_rate), compiler_options=briefly(aim), report=report,
             )  # fmt: skip
-    return build_maximum(made, ends, starts, key_z)
+    return build_maximum(made, optima, starts, key_z)
 
 
 def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, seed: Any, jacobian: Any) -> None:
@@ -127,11 +127,11 @@ def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, se
 
 
 def _start(program: Program, target: Target, key: Key, number: int) -> tuple[Array, Nuisance]:
-    """The highest point of every climb that found one of finite density."""
+    """The highest point of every ascent that found one of finite density."""
     data = as_jax(program.data)
-    tries = jax.tree.map(lambda a: a[0], Climbs(program, target, number).climb(key[None], data, below=0.0))
-    x, z = tries.points.x, tries.z
-    kept = np.flatnonzero(np.isfinite(tries.tops))
+    optima = jax.tree.map(lambda a: a[0], Ascents(program, target, number).run(key[None], data, below=0.0))
+    x, z = optima.points.x, optima.z
+    kept = np.flatnonzero(np.isfinite(optima.log_density))
     if not len(kept):
-        raise StartError(describe_failure(program, target.log_density, x, z, f"{number} starts"))
+        raise StartError(explain_no_start(program, target.log_density, x, z, f"{number} starts"))
     return as_jax(jax.tree.map(lambda a: a[kept], (x, z)))

@@ -1,4 +1,4 @@
-"""From the ends of the ascents to a `Maximum`: the best of them by name, z given it, and what to say of it."""
+"""From the optima of the ascents to a `Maximum`: the best of them by name, z given it, and whether it has converged."""
 
 import warnings
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from sumout.errors import ConvergenceWarning, ModelError
 from sumout.jaxpr.equations import used_inputs
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.supports import Finite
-from sumout.optimize.lbfgs import Ends, lengths
+from sumout.optimize.lbfgs import Optima, lengths
 from sumout.optimize.stochastic_ascent import DRAWS
 from sumout.plan.plan import Plan
 from sumout.randomness import Key, fold_in, split
 from sumout.results.marginals import frequencies, probabilities
 from sumout.threads import attentive_jit
 
-# `Maximum`: what `sumout.maximize` returns, and how it is told.
-
-SAME = 0.1  # nats: ends that differ by less are as high as each other
+SAME = 0.1  # nats: optima that differ by less are as high as each other
 MOST_SHOWN = 8  # variables
+FAR = 15.0  # on the real line: there a probability is within 3e-7 of 0 or 1, a scale 3e-7 or 3 million
+WITHOUT_TABLE = ("metropolis", "prior", "forward")  # methods that know no probabilities, only draws
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Ascent:
         x: named values as the user knows them.
         gap: by how many nats its log density is below that of the maximum; negative if it is higher.
         gap_error: standard error of the gap, where z is drawn; 0 where it is summed out.
-        converged: whether it ended at a top.
+        converged: whether it ended at a mode.
     """
 
     x: Mapping[str, np.ndarray]
@@ -59,7 +59,7 @@ class Maximum:
             exact where z is summed out, averaged over 1,000 moves of z at x where it is drawn. For counts and for sites
             known by their sampler the mean over these moves.
         z_mode: the most probable joint z given x; None where some z is drawn.
-        converged: whether x is a top.
+        converged: whether x is a mode.
         message: why it is taken for one, or why not, and what else was seen.
         starts: where the ascents ended.
     """
@@ -78,24 +78,20 @@ class Maximum:
         if len(self.x) > MOST_SHOWN:
             lines.append(f"… and {len(self.x) - MOST_SHOWN} more")
         known = "not known, as z is drawn" if self.log_density is None else f"{self.log_density:.6g}"
-        return "\n".join([*lines, f"log density: {known}", self.message, self._tell_starts()])
+        return "\n".join([*lines, f"log density: {known}", self.message, self._describe_starts()])
 
-    def _tell_starts(self) -> str:
+    def _describe_starts(self) -> str:
         """How many starts ended as high, and how far below the others did."""
-        tops = [start for start in self.starts if start.converged]
-        lower = [f"{start.gap:.3g}" for start in tops if start.gap > SAME + 3 * start.gap_error]
+        converged = [start for start in self.starts if start.converged]
+        lower = [f"{start.gap:.3g}" for start in converged if start.gap > SAME + 3 * start.gap_error]
         lost = sum(not start.converged for start in self.starts)
-        words = f"{len(self.starts)} starts: {len(tops) - len(lower)} ended as high"
+        words = f"{len(self.starts)} starts: {len(converged) - len(lower)} ended as high"
         words += f", {len(lower)} in lower modes ({', '.join(lower[:5])} nats below)" if lower else ""
         return words + (f", {lost} did not converge." if lost else ".")
 
 
 def _shorten(value: np.ndarray) -> str:
     return np.array2string(np.asarray(value), precision=4, threshold=10, edgeitems=3, separator=", ")
-
-
-FAR = 15.0  # on the real line: there a probability is within 3e-7 of 0 or 1, a scale 3e-7 or 3 million
-WITHOUT_TABLE = ("metropolis", "prior", "forward")  # methods that know no probabilities, only draws
 
 
 def refuse_moving_supports(program: Program) -> None:
@@ -115,34 +111,32 @@ def _named_by_z(program: Program) -> set[str]:
     return {name for name, used in each if any(used[1 : 1 + len(program.z)])}
 
 
-def build_maximum(plan: Plan, ends: Ends, starts: int, key: Key) -> Maximum:
-    """The best of the ends as the user knows it; warns where there are doubts."""
-    program, best = plan.structure.program, ends.best
-    x, z = jnp.asarray(ends.x[best]), jax.tree.map(lambda a: a[best], ends.z)
+def build_maximum(plan: Plan, optima: Optima, starts: int, key: Key) -> Maximum:
+    """The best of the optima as the user knows it; warns where there are doubts."""
+    program, best = plan.structure.program, optima.best
+    x, z = jnp.asarray(optima.x[best]), jax.tree.map(lambda a: a[best], optima.z)
     compiled = partial(attentive_jit, compiler_options=QUICK_COMPILE)
     mode = None
     if plan.summation is not None and plan.sums_all:
         mode = compiled(plan.summation.most_probable)(x, z, program.data)
     constrain = compiled(jax.vmap(program.constrain, in_axes=(0, None, None)))
-    values = {name: np.asarray(v) for name, v in constrain(ends.x, z if mode is None else mode, program.data).items()}
+    values = {name: np.asarray(v) for name, v in constrain(optima.x, z if mode is None else mode, program.data).items()}
     left_out = set() if mode is not None else _named_by_z(program)
-    gaps, errors = ends.gaps
-    message, is_doubtful = _describe(plan, ends, starts, values)
+    gaps, errors = optima.gaps
+    message, is_doubtful = _describe(plan, optima, starts, values)
     if is_doubtful:
         warnings.warn(message, ConvergenceWarning, stacklevel=3)
     return Maximum(
         x={name: value[best] for name, value in values.items() if name not in left_out},
         unconstrained={name: np.asarray(value) for name, value in program.unravel(x).items()},
-        log_density=float(ends.log_density[best]) if plan.sums_all else None,
+        log_density=float(optima.log_density[best]) if plan.sums_all else None,
         z=_given_x(plan, key, x, z),
         z_mode=None if mode is None else {n: np.asarray(v) for n, v in mode.items() if n not in program.forward},
-        converged=bool(ends.is_top[best]),
+        converged=bool(optima.is_converged[best]),
         message=message,
         starts=tuple(
-            Ascent(
-                {name: values[name][i] for name in program.x}, float(gaps[i]), float(errors[i]), bool(ends.is_top[i])
-            )
-            for i in range(len(ends.x))
+            Ascent({name: values[name][i] for name in program.x}, float(gap), float(error), bool(converged))
+            for i, (gap, error, converged) in enumerate(zip(gaps, errors, optima.is_converged, strict=True))
         ),
     )
 
@@ -185,48 +179,49 @@ def _given_x(plan: Plan, key: Key, x: Array, z: Nuisance) -> dict[str, np.ndarra
     return found
 
 
-def _describe(plan: Plan, ends: Ends, starts: int, values: dict[str, np.ndarray]) -> tuple[str, bool]:
-    """Whether the best end is a top and how that is known, what befell the others; and whether to warn of it."""
-    program, best = plan.structure.program, ends.best
-    x, gradient = ends.x[best], ends.gradient[best]
-    if not ends.is_top[best]:
-        return _complain(program, x, gradient, ends.is_unsettled[best]), True
+def _describe(plan: Plan, optima: Optima, starts: int, values: dict[str, np.ndarray]) -> tuple[str, bool]:
+    """Whether the best ascent has converged, by what criterion, and what became of the others; and whether to warn."""
+    program, best = plan.structure.program, optima.best
+    x, gradient = optima.x[best], optima.gradient[best]
+    if not optima.is_converged[best]:
+        return _describe_failure(program, x, gradient, optima.is_unconverged[best]), True
     doubts = []
     for name, part in program.unravel(x).items():
         is_bounded = values[name][best].shape != part.shape or not np.allclose(values[name][best], part)
         if is_bounded and np.abs(part).max(initial=0.0) > FAR:
-            doubts.append(f"{name} is far out, as it is when the mode lies at the edge of the support.")
-    has_run_off = (ends.is_unsettled & (np.abs(ends.x) > FAR)).any(axis=1)
-    gaps, errors = ends.gaps
-    others = has_run_off | (gaps < -(SAME + 3 * errors))
+            doubts.append(f"{name} is far out on the real line, as where the mode lies at the edge of the support.")
+    has_diverged = (optima.is_unconverged & (np.abs(optima.x) > FAR)).any(axis=1)
+    gaps, errors = optima.gaps
+    others = has_diverged | (gaps < -(SAME + 3 * errors))
     if others.any():
         doubts.append(
-            f"{others.sum()} other ascents ran off or went higher without coming to a top: this is a local mode, and "
-            "the density may be unbounded. A prior that keeps scales away from zero would help."
+            f"{others.sum()} other ascents diverged or went higher without converging: this is a local mode, and the "
+            "density may be unbounded. A prior that keeps scales away from zero would help."
         )
     if plan.sums_all:
         words = f"Converged: the gradient is zero (a step gains {np.abs(gradient * lengths(x)).max():.0e} nats)."
     else:
         words = f"Converged: averaged over {DRAWS:,} draws of z, the gradient is zero within its error."
-    lost = starts - len(ends.x)
+    lost = starts - len(optima.x)
     lost_words = [f"{lost} of {starts} starts found no point of finite density."] if lost else []
     return " ".join([words, *doubts, *lost_words]), bool(doubts)
 
 
-def _complain(program: Program, x: np.ndarray, gradient: np.ndarray, is_unsettled: np.ndarray) -> str:
-    """Along which variables the best ascent did not come to rest, and what to do."""
-    named = program.unravel(is_unsettled)  # pyright: ignore[reportArgumentType]
+def _describe_failure(program: Program, x: np.ndarray, gradient: np.ndarray, is_unconverged: np.ndarray) -> str:
+    """Along which variables the best ascent did not converge, and what to do."""
+    named = program.unravel(is_unconverged)  # pyright: ignore[reportArgumentType]
     where = [name for name, part in named.items() if part.any()]
     shown = ", ".join(where[:5]) + (" and others" if len(where) > 5 else "")
     if not np.isfinite(gradient).all():
         return f"Did not converge: the density or its gradient is not finite at the end of the ascent (see {shown})."
-    if (np.abs(x[is_unsettled]) > FAR).any():
+    if (np.abs(x[is_unconverged]) > FAR).any():
         return (
-            f"Did not converge: {shown} ran off, to {np.abs(x[is_unsettled]).max():.3g} on the real line, and the "
-            "density may rise without end. Check the priors: one that keeps scales away from zero would help."
+            f"Did not converge: {shown} diverged, to {np.abs(x[is_unconverged]).max():.3g} on the real line, and the "
+            "density may be unbounded. Check the priors: one that keeps scales away from zero would help."
         )
     gain = np.abs(gradient * lengths(x)).max()
     return (
-        f"Did not converge: along {shown} the log density still rises (by {gain:.2g} nats for a step)."
-        " Take more steps or, where z is drawn, another learning_rate; or the density is too narrow a spike to climb."
+        f"Did not converge: along {shown} the log density still rises (by {gain:.2g} nats for a step). "
+        "Take more steps or, where z is drawn, another learning_rate; or the density is too narrow a spike for the "
+        "precision of x."
     )

@@ -1,13 +1,14 @@
 """Ascent with z drawn afresh for every gradient: stochastic approximation of the mode of p(x|y).
 
-Adam (Kingma and Ba 2015) with steps that shrink; the mode is taken to be the average of x over the second half of them
-(Polyak and Juditsky 1992), which is as precise as if all these gradients had been taken at one place. log p(x, y)
+Adam (Kingma and Ba 2015) with decreasing steps; the mode is taken to be the average of x over the second half of them
+(Polyak and Juditsky 1992), which is as precise as if all these gradients had been taken at one point. log p(x, y)
 itself is not known, but its differences are: with draws of z along the line from a to b,
 
     log p(b, y) − log p(a, y) = ∫₀¹ E_{z ~ p(z|x_t,y)} ∇_x log p(x_t, z, y) · (b − a) dt,    x_t = a + t (b − a).
 
-That says which end is the highest. An end is a top if the average gradient there is zero within its Monte-Carlo error,
-and if the average of x over the last quarter of the steps is no higher than that over the quarter before.
+That says which optimum is the highest. An ascent has converged if the average gradient at its end is zero within its
+Monte-Carlo error, and if the average of x over the last quarter of the steps is no higher than that over the quarter
+before.
 """
 
 from collections.abc import Callable
@@ -20,19 +21,19 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.model.program import Data, Nuisance
-from sumout.optimize.lbfgs import Ends, lengths
+from sumout.optimize.lbfgs import Optima, lengths
 from sumout.plan.target import Target, estimate_gradient
 from sumout.randomness import K, Key, fold_in, split, uniform
 from sumout.threads import attentive_jit
 
-CHUNK = 100
+CHUNK = 100  # steps between reports
 WINDOWS = 2  # into which the second half of an ascent is cut
-DRAWS = 1000  # of z at an end
+DRAWS = 1000  # of z at an optimum
 BATCHES = 20  # in which they are averaged
-POINTS = 256  # on the line between two ends, each way
-TOLERANCE = 0.05  # nats
-DEVIATIONS = 7  # √2 as the end has an error too, times 5
-RISE = 0.5  # nats
+POINTS = 256  # on the line between two optima, each way
+TOLERANCE = 0.05  # nats that a step along a coordinate may still gain
+DEVIATIONS = 7  # standard errors: 5, times √2 as the optimum has an error too
+RISE = 0.5  # nats between the two windows
 
 
 def ascend_with_draws(
@@ -46,8 +47,8 @@ def ascend_with_draws(
     learning_rate: float,
     compiler_options: dict[str, Any] | None,
     report: Callable[[int, str], None],
-) -> Ends:
-    """From every row of x towards a top, by so many steps, and on average onto it."""
+) -> Optima:
+    """From every row of x to a mode, by so many steps."""
     key_ascent, key_judge, key_lines = split(key, 3)
     means, z = _ascend(target, key_ascent, x, z, data, steps, learning_rate, compiler_options, report)
     x = means.mean(axis=1)
@@ -73,17 +74,17 @@ def ascend_with_draws(
         return gains(_keys(key, len(x)), first, first_z, x, z, data)
 
     z, gradients, rises = finish(key_judge, means, x, z, data)
-    gradient, is_unsettled = _judge(np.asarray(x), np.asarray(gradients), *map(np.asarray, rises))
-    # Heights are measured from one end, a top if there is one.
-    base = int(np.argmax(np.isfinite(gradient).all(axis=1) * (1 + ~is_unsettled.any(axis=1))))
+    gradient, is_unconverged = _judge(np.asarray(x), np.asarray(gradients), *map(np.asarray, rises))
+    # Differences of the log density are measured from one optimum, one that has converged if there is any.
+    base = int(np.argmax(np.isfinite(gradient).all(axis=1) * (1 + ~is_unconverged.any(axis=1))))
     heights, errors = map(np.asarray, compare(key_lines, x, z, data, base))
-    return Ends(np.asarray(x), z, heights.sum(axis=1), gradient, is_unsettled, errors)
+    return Optima(np.asarray(x), z, heights.sum(axis=1), gradient, is_unconverged, errors)
 
 
 def _judge(
     x: np.ndarray, gradients: np.ndarray, rises: np.ndarray, rise_errors: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The mean gradient at each end; along which coordinates it is not zero, or the ascent was still rising."""
+    """The mean gradient at each optimum; along which coordinates it is not zero, or the ascent was still rising."""
     gradient = gradients.mean(axis=1)
     error = gradients.std(axis=1, ddof=1) / np.sqrt(BATCHES)
     is_slope = ~(np.abs(gradient) * lengths(x) <= TOLERANCE + DEVIATIONS * error * lengths(x))  # NaN is one too

@@ -21,6 +21,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal
 from jaxtyping import Array, Float
 
+from sumout.compile.policy import RUNNING_TOTAL_ENTRIES, RUNNING_TOTAL_GAIN
 from sumout.jaxpr.equations import traced_once
 from sumout.jaxpr.lazy_broadcast import evaluate
 from sumout.jaxpr.walk import cut, following
@@ -95,10 +96,6 @@ def build_running(elements: np.ndarray, owners: np.ndarray, changes: np.ndarray,
         share(elements[moves], (owners * count + at - 1)[moves], changes.size, size * count) if moves.any() else None
     )
     return RunningSums(count, size, until, since)
-
-
-FEWEST_ENTRIES = 1024  # of terms and values, from which running totals are worth their while
-GAIN = 4  # how much fewer must be left of them
 
 
 class Total(NamedTuple):
@@ -248,7 +245,9 @@ def _is_sum_within(eqn: Any, whole: Factorisation) -> bool:
 def _gains(terms: Any, num_owners: int, values: np.ndarray) -> bool:
     """Whether running totals are much less work than all terms for all values."""
     num_terms = terms.aval.size
-    return len(values) * num_terms >= max(FEWEST_ENTRIES, GAIN * (num_terms + len(values) * num_owners))
+    return len(values) * num_terms >= max(
+        RUNNING_TOTAL_ENTRIES, RUNNING_TOTAL_GAIN * (num_terms + len(values) * num_owners)
+    )
 
 
 def _running_sites(block: Block, values: np.ndarray) -> dict[Any, np.ndarray] | None:

@@ -26,6 +26,7 @@ import scipy.sparse as sp
 from jax.extend.core import Literal, Var
 from jaxtyping import Array, Float
 
+from sumout.compile.policy import MOST_QUADRATIC_SITES
 from sumout.errors import note_unforeseen
 from sumout.jaxpr.degrees import Degrees, find_degrees
 from sumout.jaxpr.primitives import Linear, row_of
@@ -35,8 +36,6 @@ from sumout.structure.factors import Factorisation
 from sumout.structure.interpret import Reader
 from sumout.structure.scopes import Scopes, dependent
 from sumout.structure.structure import Structure, operands_of
-
-MOST_SITES = 2048  # A is a matrix: 32 MB in double precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +106,7 @@ class Quadratic:
 
 def find_quadratic(structure: Structure, sites: np.ndarray) -> Quadratic | None:
     """The quadratic form in which some sites meet; None where they meet otherwise, or not one number for each."""
-    if len(sites) > MOST_SITES:
+    if len(sites) > MOST_QUADRATIC_SITES:
         return None
     try:
         return _find_quadratic(structure, sites)

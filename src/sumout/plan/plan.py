@@ -14,7 +14,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from sumout.eliminate.components import MOST_ENTRIES, Component, find_components
+from sumout.compile.policy import (
+    GRADIENT_COST,
+    MOST_BESIDE,
+    MOST_CHANGE_POINT_VALUES,
+    MOST_ENTRIES,
+    MOST_GIBBS_VALUES,
+    SUM_WORTH,
+    WRITTEN_OUT_BLOCKS,
+)
+from sumout.eliminate.components import Component, find_components
 from sumout.eliminate.summation import Summation, build_summation
 from sumout.errors import OptionError
 from sumout.model.program import Data, DiscreteSite, Nuisance, Program
@@ -28,13 +37,6 @@ from sumout.patterns.quadratic_gibbs import QuadraticGibbs, build_quadratic
 from sumout.randomness import split
 from sumout.structure.structure import Structure, read
 from sumout.tables.blocks import Block, as_columns, build_block, num_values, stack_blocks, value_rows
-
-MOST_GIBBS_VALUES = 256  # beyond, a table of all values costs more than it is worth
-MOST_SWITCHED_VALUES = 4096  # of sites whose tables are running totals
-MOST_BESIDE = 8  # elements for each of them that may still be computed for every value
-MOST_UNROLLED = 4  # so many blocks of one kind are compiled each for itself
-GRADIENT = 3  # evaluations of the density that cost as much as its gradient
-WORTH = 16  # summing may cost so many times a sweep: it saves more than that in draws
 
 METHODS = {
     "sum": "summed out exactly, then drawn exactly for each draw of x",
@@ -103,7 +105,7 @@ class Plan:
     def part(self) -> Callable[[Any, Any, Nuisance, Data, Any], Nuisance] | None:
         """Where a sweep costs more than a gradient, a part of it; t counts: `(key, x, z, data, t)`."""
         is_whole = len(self.moves) == 1 and not isinstance(self.moves[0], (Stack, QuadraticGibbs))
-        if is_whole or self.sweep.evaluations <= GRADIENT:
+        if is_whole or self.sweep.evaluations <= GRADIENT_COST:
             return None
         turns = Turns([move.singly if isinstance(move, QuadraticGibbs) else move for move in self.moves])
         if self.summation is None:
@@ -138,7 +140,7 @@ def make_plan(structure: Structure, wishes: Mapping[str, str] | None = None) -> 
     reasons = np.full(structure.num_sites, "", object)
     for name, site in structure.program.z.items():
         numbers = structure.site_numbers[name]
-        most = MOST_SWITCHED_VALUES if _has_running_totals(structure, name) else MOST_GIBBS_VALUES
+        most = MOST_CHANGE_POINT_VALUES if _has_running_totals(structure, name) else MOST_GIBBS_VALUES
         method, reason = _choose(name, site, wishes.get(name), name in structure.program.forward, most)
         methods[numbers], reasons[numbers] = method, reason
     summed = _settle(structure, methods, reasons, wishes, "sum")
@@ -173,7 +175,7 @@ def _check_wishes(structure: Structure, wishes: Mapping[str, str] | None) -> dic
 def _has_running_totals(structure: Structure, name: str) -> bool:
     """Whether a site of many values is on its own, and its table takes little work for each of them."""
     support, numbers = structure.program.z[name].support, structure.site_numbers[name]
-    if not isinstance(support, Finite) or not MOST_GIBBS_VALUES < support.num_values <= MOST_SWITCHED_VALUES:
+    if not isinstance(support, Finite) or not MOST_GIBBS_VALUES < support.num_values <= MOST_CHANGE_POINT_VALUES:
         return False
     met = np.diff(structure.scopes.indptr)[structure.scopes_by_site[numbers].indices]
     values, allowed = value_rows(structure, [name], support.num_values)
@@ -218,7 +220,7 @@ def _settle(
         insisted[structure.site_numbers[name]] = wish == method
     left, kept = float(MOST_ENTRIES), []
     for component in sorted(components, key=lambda c: c.summing):
-        is_dear = component.summing > WORTH * component.drawing
+        is_dear = component.summing > SUM_WORTH * component.drawing
         if insisted[component.sites].any() and not np.isfinite(component.summing):
             raise OptionError(_refusal(structure, component, method))
         if not np.isfinite(component.summing) or (
@@ -275,7 +277,7 @@ def _build_moves(structure: Structure, methods: np.ndarray) -> Iterator[Nuisance
         tables = [table[inside] for table in _tables(structure, names)]
         colours = structure.colours[sites]
         groups = [np.flatnonzero(colours == colour) for colour in np.unique(colours)]
-        if len(groups) <= MOST_UNROLLED:
+        if len(groups) <= WRITTEN_OUT_BLOCKS:
             for group in groups:
                 chosen = [as_columns(table[group]) for table in tables]
                 yield _move(build_block(structure, sites[group]), method, chosen)

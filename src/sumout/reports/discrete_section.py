@@ -1,12 +1,13 @@
-"""What the run says about z: probabilities of the values, exact where the program is at hand, else frequencies."""
+"""Probabilities of the values of z: exact where the program is at hand, else frequencies of the draws."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sumout.errors import OptionError
-from sumout.model.program import Program
+from sumout.plan.plan import Plan
 from sumout.reports.figures import band, bars, field_map, heat_map, histogram
 from sumout.reports.html import Html, Section, join, note, tag
 from sumout.results.marginals import marginals
@@ -15,10 +16,9 @@ from sumout.structure.structure import Structure
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-
 MOST_VARIABLES = 12
-MOST_VALUES = 40
-MOST_FIELDS = 6
+MOST_VALUES = 40  # of a variable; of more the draws are summarised
+MOST_FIELDS = 6  # maps of an array of two dimensions, one for each value
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +39,13 @@ class Chances:
 
 
 def discrete_section(
-    idata: "xr.DataTree", names: list[str], program: Program | None, structure: Structure | None
+    idata: "xr.DataTree", names: list[str], plan: Plan | None, overrides: Mapping[str, str]
 ) -> Section | None:
-    """Probabilities of the values of every discrete variable."""
+    """Probabilities of the values of every discrete variable, by the run's plan and the overrides it was made with."""
     if not names:
         return None
-    exact = {} if program is None else _exact(program, idata)
+    structure = None if plan is None else plan.structure
+    exact = {} if structure is None else _exact(structure, idata, overrides)
     pieces = []
     for name in names[:MOST_VARIABLES]:
         draws = np.asarray(idata["posterior"][name].values)
@@ -61,15 +62,16 @@ def discrete_section(
         if exact
         else "How often each value was drawn."
     )
-    if program is None:
+    if plan is None:
         words += " Give report the program as well for probabilities without the noise of the draws."
     ramp = tag("p", "probability 0", tag("span", class_="ramp"), "1", class_="note")
     return Section("Discrete variables", join([note(words), ramp, *pieces]))
 
 
-def _exact(program: Program, idata: "xr.DataTree") -> dict[str, Chances]:
+def _exact(structure: Structure, idata: "xr.DataTree", overrides: Mapping[str, str]) -> dict[str, Chances]:
+    program = structure.program
     try:
-        found = marginals(program, idata)
+        found = marginals(program, idata, plan=overrides)
     except OptionError as error:
         raise OptionError(str(error).replace("marginals:", "report:", 1)) from error
     chances = {}
@@ -138,7 +140,7 @@ def _fields(chances: Chances, name: str) -> Html:
 
 
 def _from_draws(draws: np.ndarray, name: str) -> Html:
-    """What can be drawn of values without end."""
+    """A summary of draws with too many values to show each."""
     flat = np.asarray(draws, float).reshape(draws.shape[0] * draws.shape[1], -1)
     if flat.shape[1] == 1:
         return tag("div", histogram(flat, name), class_="small")

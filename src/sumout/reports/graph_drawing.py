@@ -1,4 +1,4 @@
-"""A picture of how the discrete sites hang together: a node for each site, an edge for each pair of neighbours.
+"""A drawing of the graph of the discrete sites: a node for each site, an edge for each pair of neighbours.
 
 Arrays are laid out by index, a long row folded back and forth, where most neighbours come to lie side by side; else all
 nodes are placed by springs, or on a circle where nearly all are neighbours.
@@ -11,7 +11,7 @@ from sumout.reports.html import INK, PALETTE, PAPER, Html, join, note, tag
 from sumout.reports.svg import colour, one_plot, to_svg
 from sumout.structure.structure import Structure
 
-MOST_NODES = 400
+MOST_NODES = 400  # that are drawn
 MOST_EDGES = 4000
 ROW = 40  # nodes in a row of an array of one dimension
 MOST_LONG = 0.3  # share of the neighbours that may lie apart

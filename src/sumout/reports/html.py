@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-# How the page looks: one style sheet for light and dark, wide and narrow screens, and paper.
-
 # Legible on white and on black. Chains and colour classes take them in this order.
 PALETTE = ("#3b7dc4", "#d9822b", "#2e9e6b", "#c2519a", "#8a6fd1", "#a8912a", "#2f9db0", "#cf4f4f")
 

@@ -17,21 +17,17 @@ from sumout.reports.figures import MOST_CHAINS, density_plot, pick_replicates, p
 from sumout.reports.graph_drawing import network
 from sumout.reports.html import Html, Section, assemble, facts, join, note, table, tag
 from sumout.reports.svg import check_matplotlib, colour, house_style
-from sumout.results.summary import MOST_RHAT, examine
+from sumout.results.convergence import FEWEST_EFFECTIVE, FEWEST_OF_DENSITY
+from sumout.results.effective_draws import LEAST_RHAT
+from sumout.results.summary import Summary, examine
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-if TYPE_CHECKING:  # takes half a second to import
-    import xarray as xr
-
-
-# The sections of the page, but for the one about z.
-
-FEW_EFFECTIVE = 400
+FEW_EFFECTIVE = 400  # a row with as many is as bad as one with the largest r_hat that is harmless
 MOST_ROWS = 200
 MOST_COORDINATES = 24
-MOST_CHECKS = 6
+MOST_CHECKS = 6  # predictive
 WHOLE = {"ess_bulk", "ess_tail"}
 STATS = {
     "acceptance_rate": "acceptance rate",
@@ -41,17 +37,90 @@ STATS = {
 }
 
 
-def warnings_box(complaints: list[str]) -> Html:
+def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program | None = None) -> Path:
+    """Write one page of HTML about a run: warnings, plan, summary, draws, z and predictive checks.
+
+    The page needs nothing beside itself: no network, no other files, no scripts. The same run gives the same page.
+    Needs matplotlib: `pip install sumout[plots]`.
+
+    Args:
+        idata: from `sumout.sample`. A group `posterior_predictive` with names of `observed_data`, if you add one, is
+            shown as a predictive check.
+        path: the file to write; one that is there already is replaced.
+        program: the one that was sampled from. With it the page also shows the plan and a picture of the structure, and
+            exact marginals of z in place of frequencies.
+
+    Returns:
+        The path of the page.
+
+    Example:
+        >>> import tempfile, sumout
+        >>> from numpyro.distributions import Normal, constraints
+        >>> def shifted(x, z, data):
+        ...     return Normal(z["shift"], 1.0).log_prob(x["x"])
+        >>> program = sumout.density(shifted, x={"x": (constraints.real, ())}, z={"shift": sumout.finite(2)})
+        >>> result = sumout.sample(program, draws=100, tune=100, chains=2)
+        >>> page = sumout.report(result, tempfile.mkdtemp() + "/shifted.html", program)
+        >>> page.name, "<h1>shifted</h1>" in page.read_text()
+        ('shifted.html', True)
+    """
+    target = _check(idata, path, program)
+    check_matplotlib()
+    discrete = np.atleast_1d(idata["posterior"].attrs["discrete"]).tolist()
+    continuous = [str(name) for name in idata["posterior"].data_vars if name not in discrete]
+    found = examine(idata)
+    overrides = json.loads(idata["posterior"].attrs.get("plan", "{}"))
+    plan = None if program is None else plan_for(program, overrides)
+    with house_style():
+        sections: list[Section | None] = [
+            None if plan is None else plan_section(idata, plan),
+            summary_section(found),
+            draws_section(idata, continuous, found.table),
+            discrete_section(idata, discrete, plan, overrides),
+            predictive_section(idata),
+        ]
+    lead = join([warnings_box(found.warnings), run_facts(idata, found.table)])
+    title = "Posterior draws" if program is None else program.name
+    page = assemble("report of a run", title, lead, [section for section in sections if section is not None])
+    target.write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
+    return target
+
+
+def _check(idata: Any, path: Any, program: Any) -> Path:
+    groups = getattr(idata, "children", {})
+    if "posterior" not in groups or "sample_stats" not in groups or "discrete" not in idata["posterior"].attrs:
+        raise OptionError(
+            f"report: expected the result of sumout.sample, got {type(idata).__name__} without its groups and "
+            "attributes (posterior with attrs['discrete'], sample_stats); pass on what sumout.sample returned."
+        )
+    if program is not None and not isinstance(program, Program):
+        raise OptionError(
+            f"report: program is a {type(program).__name__}; it should be the Program that was sampled from, or None."
+        )
+    for name in () if program is None else (*program.x, *program.z):
+        if name not in idata["posterior"] and name not in groups.get("unconstrained_posterior", ()):
+            raise OptionError(f"report: the result has no '{name}'; was it another program that was sampled from?")
+    if not isinstance(path, str | os.PathLike):
+        raise OptionError(f"report: path={path!r} should be the name of a file, such as 'run.html'.")
+    target = Path(path)
+    if target.is_dir():
+        raise OptionError(f"report: {target} is a folder; name a file in it, such as {target / 'run.html'}.")
+    if not target.parent.is_dir():
+        raise OptionError(f"report: there is no folder {target.parent}; make it first, or write elsewhere.")
+    return target
+
+
+def warnings_box(warnings: list[str]) -> Html:
     """What `summary` warns of, or that it warns of nothing."""
-    if not complaints:
-        return tag("div", "The diagnostics find nothing to complain of.", class_="fine")
-    words = "This run should not be trusted as it is." if len(complaints) == 1 else "This run should not be trusted:"
-    items = tag("ul", *(tag("li", words[:1].upper() + words[1:]) for words in complaints))
+    if not warnings:
+        return tag("div", "The diagnostics give no warning.", class_="fine")
+    words = "This run should not be trusted as it is." if len(warnings) == 1 else "This run should not be trusted:"
+    items = tag("ul", *(tag("li", words[:1].upper() + words[1:]) for words in warnings))
     return tag("div", tag("strong", words), items, class_="alarm", role="alert")
 
 
 def run_facts(idata: "xr.DataTree", summary: Any) -> Html:
-    """How the run was made, and what the warm-up has learnt."""
+    """How the run was made, and what the warm-up has tuned."""
     posterior = idata["posterior"]
     attrs = posterior.attrs
     pairs = [("chains", str(posterior.sizes["chain"])), ("draws of each", f"{posterior.sizes['draw']:,}")]
@@ -76,11 +145,6 @@ def _range(values: np.ndarray) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def wishes(idata: "xr.DataTree") -> dict[str, str]:
-    """The plan that was asked for."""
-    return json.loads(idata["posterior"].attrs.get("plan", "{}"))
-
-
 def plan_section(idata: "xr.DataTree", plan: Plan) -> Section:
     """What was planned, in words, and a picture of the structure."""
     kernel = str(idata["posterior"].attrs.get("kernel", "not known"))
@@ -88,9 +152,9 @@ def plan_section(idata: "xr.DataTree", plan: Plan) -> Section:
     return Section("Plan and structure", join([text, network(plan.structure)]))
 
 
-def summary_section(summary: Any) -> Section:
-    """The table; cells that give reason to look twice are marked."""
-    off = is_off(summary)
+def summary_section(found: Summary) -> Section:
+    """The table; cells out of the bounds that the warnings go by are marked."""
+    summary = found.table
     kept = np.arange(len(summary))
     if len(kept) > MOST_ROWS:
         kept = np.sort(badness(summary)[:MOST_ROWS])
@@ -100,43 +164,30 @@ def summary_section(summary: Any) -> Section:
         for j, name in enumerate(summary.columns):
             value = summary.iat[i, j]
             text = f"{value:,.0f}" if name in WHOLE and np.isfinite(value) else number(value, str(name))
-            cells.append(tag("td", text, class_="off") if off[i, j] else tag("td", text))
+            cells.append(tag("td", text, class_="off") if found.is_off[i, j] else tag("td", text))
         rows.append(cells)
     left = len(summary) - len(kept)
     words = (
-        f"Marked: r_hat above {MOST_RHAT}, fewer than {FEW_EFFECTIVE} effective draws, a bias meter outside "
-        f"{1 - TOLERANCE:.2f} to {1 + TOLERANCE:.2f} by more than its error."
+        f"Marked: r_hat above {LEAST_RHAT} and above what chance explains, fewer than {FEWEST_EFFECTIVE} effective "
+        f"draws for each chain (of lp {FEWEST_OF_DENSITY}), a bias meter outside {1 - TOLERANCE:.2f} to "
+        f"{1 + TOLERANCE:.2f} by more than its error."
     )
     notes = [note(words)]
     if left:
-        notes.append(note(f"{left:,} rows are left out; shown are those with the most trouble."))
+        notes.append(note(f"{left:,} rows are left out; shown are those with the worst diagnostics."))
     return Section("Summary", join([table(["", *map(str, summary.columns)], rows), *notes]))
 
 
-def is_off(summary: Any) -> np.ndarray:
-    """Which cells of the table give reason to look twice."""
-    off = np.zeros(summary.shape, bool)
-    for j, name in enumerate(summary.columns):
-        values = summary[name].to_numpy(float)
-        if name == "r_hat":
-            off[:, j] = values > MOST_RHAT
-        elif name in WHOLE:
-            off[:, j] = values < FEW_EFFECTIVE
-        elif name == "bias_meter":
-            off[:, j] = np.abs(values - 1) - TOLERANCE > summary["bias_error"].to_numpy(float)
-    return off
-
-
 def badness(summary: Any) -> np.ndarray:
-    """The rows in order, those with the most trouble first."""
+    """The rows in order, those with the largest r_hat or the fewest effective draws first."""
     r_hat = np.nan_to_num(summary["r_hat"].to_numpy(float), nan=1.0) - 1
     ess = np.nan_to_num(summary["ess_bulk"].to_numpy(float), nan=np.inf)
-    score = np.maximum(r_hat / (MOST_RHAT - 1), FEW_EFFECTIVE / np.maximum(ess, 1.0))
+    score = np.maximum(r_hat / (LEAST_RHAT - 1), FEW_EFFECTIVE / np.maximum(ess, 1.0))
     return np.argsort(-score, kind="stable")
 
 
 def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> Section | None:
-    """Density, trace and ranks of the coordinates with the most trouble."""
+    """Density, trace and ranks of the coordinates with the largest r_hat or the fewest effective draws."""
     arrays = [np.asarray(idata["posterior"][name].values) for name in continuous]
     columns = [array.reshape(*array.shape[:2], -1) for array in arrays if array.size]
     if not columns:
@@ -200,75 +251,3 @@ def number(value: Any, column: str = "") -> str:
     if column in ("r_hat", "bias_meter", "bias_error"):
         return f"{value:.3f}"
     return f"{value:,.0f}" if abs(value) >= 10_000 and value < 1e9 else f"{value:.4g}"
-
-
-def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program | None = None) -> Path:
-    """Write one page of HTML about a run: warnings, plan, summary, draws, z and predictive checks.
-
-    The page needs nothing beside itself: no network, no other files, no scripts. The same run gives the same page.
-    Needs matplotlib: `pip install sumout[plots]`.
-
-    Args:
-        idata: from `sumout.sample`. A group `posterior_predictive` with names of `observed_data`, if you add one, is
-            shown as a predictive check.
-        path: the file to write; one that is there already is replaced.
-        program: the one that was sampled from. With it the page also shows the plan and a picture of the structure, and
-            exact marginals of z in place of frequencies.
-
-    Returns:
-        The path of the page.
-
-    Example:
-        >>> import tempfile, sumout
-        >>> from numpyro.distributions import Normal, constraints
-        >>> def shifted(x, z, data):
-        ...     return Normal(z["shift"], 1.0).log_prob(x["x"])
-        >>> program = sumout.density(shifted, x={"x": (constraints.real, ())}, z={"shift": sumout.finite(2)})
-        >>> result = sumout.sample(program, draws=100, tune=100, chains=2)
-        >>> page = sumout.report(result, tempfile.mkdtemp() + "/shifted.html", program)
-        >>> page.name, "<h1>shifted</h1>" in page.read_text()
-        ('shifted.html', True)
-    """
-    target = _check(idata, path, program)
-    check_matplotlib()
-    discrete = np.atleast_1d(idata["posterior"].attrs["discrete"]).tolist()
-    continuous = [str(name) for name in idata["posterior"].data_vars if name not in discrete]
-    table, complaints = examine(idata)
-    plan = None if program is None else plan_for(program, wishes(idata))
-    with house_style():
-        sections: list[Section | None] = [
-            None if plan is None else plan_section(idata, plan),
-            summary_section(table),
-            draws_section(idata, continuous, table),
-            discrete_section(idata, discrete, program, None if plan is None else plan.structure),
-            predictive_section(idata),
-        ]
-    lead = join([warnings_box(complaints), run_facts(idata, table)])
-    title = "Posterior draws" if program is None else program.name
-    page = assemble("report of a run", title, lead, [section for section in sections if section is not None])
-    target.write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
-    return target
-
-
-def _check(idata: Any, path: Any, program: Any) -> Path:
-    groups = getattr(idata, "children", {})
-    if "posterior" not in groups or "sample_stats" not in groups or "discrete" not in idata["posterior"].attrs:
-        raise OptionError(
-            f"report: expected the result of sumout.sample, got {type(idata).__name__} without its groups and notes "
-            "(posterior with attrs['discrete'], sample_stats); pass on what sumout.sample returned."
-        )
-    if program is not None and not isinstance(program, Program):
-        raise OptionError(
-            f"report: program is a {type(program).__name__}; it should be the Program that was sampled from, or None."
-        )
-    for name in () if program is None else (*program.x, *program.z):
-        if name not in idata["posterior"] and name not in groups.get("unconstrained_posterior", ()):
-            raise OptionError(f"report: the result has no '{name}'; was it another program that was sampled from?")
-    if not isinstance(path, str | os.PathLike):
-        raise OptionError(f"report: path={path!r} should be the name of a file, such as 'run.html'.")
-    target = Path(path)
-    if target.is_dir():
-        raise OptionError(f"report: {target} is a folder; name a file in it, such as {target / 'run.html'}.")
-    if not target.parent.is_dir():
-        raise OptionError(f"report: there is no folder {target.parent}; make it first, or write elsewhere.")
-    return target

@@ -1,8 +1,8 @@
-"""What to say of chains that disagree, and of draws that are worth too few independent ones: by variable, with advice.
+"""Warnings of chains that disagree and of too few effective draws: by variable, with advice.
 
 Every continuous variable and deterministic is judged by its effective draws in the bulk and in the tails and by r_hat
-(`mixing.py`), a discrete one by those of its sites that look worst. What is explained by the labels of components
-(`labels.py`) is told as that. More draws are advised only where they help.
+(`effective_draws.py`), a discrete one by those of its sites that look worst. What label switching explains
+(`label_switching.py`) is reported as that. More draws are advised only where they help.
 """
 
 from collections import Counter
@@ -18,12 +18,12 @@ from sumout.results.effective_draws import (
     effective_draws,
     judge_agreement,
     judge_sites,
+    slowest,
 )
 from sumout.results.label_switching import find_switching
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
-
 
 FEWEST_EFFECTIVE = 100  # for each chain, in the bulk and in the tails
 FEWEST_OF_DENSITY = 25  # likewise, of lp, which is of no interest in itself
@@ -105,10 +105,10 @@ class Mixing:
         return {row: ess for row, ess in self.effective.items() if ess < self.enough and row not in apart}
 
 
-def complain_of_mixing(idata: "xr.DataTree", mixing: Mixing) -> list[str]:
+def mixing_warnings(idata: "xr.DataTree", mixing: Mixing) -> list[str]:
     """In plain words which variables mix too slowly, or differ between chains, and what helps."""
-    told, explained = _switched_labels(idata, mixing)
-    found = [told] if told else []
+    switched, explained = _switched_labels(idata, mixing)
+    found = [switched] if switched else []
     found += _apart(mixing, explained)
     found += _frozen(mixing, explained)
     found += _slow(mixing, explained)
@@ -116,7 +116,7 @@ def complain_of_mixing(idata: "xr.DataTree", mixing: Mixing) -> list[str]:
 
 
 def _switched_labels(idata: "xr.DataTree", mixing: Mixing) -> tuple[str, set[str]]:
-    """A complaint of labels, and the variables that it explains."""
+    """A warning of label switching, and the variables that it explains."""
     posterior = idata["posterior"]
     bad = {mixing.names[row] for row in (*mixing.apart, *mixing.slow)}
     x = {name: np.asarray(posterior[name].values) for name in sorted(bad) if posterior[name].ndim > 2}
@@ -134,7 +134,7 @@ def _switched_labels(idata: "xr.DataTree", mixing: Mixing) -> tuple[str, set[str
     places = "between chains and within them" if any(one.is_within for one in found) else "between chains"
     return (
         f"the labels of the components of {_join(sorted(names))} are switched {places}: the chains agree once the "
-        "components are put in the same order. More draws do not mend that. Order the components in the model, for "
+        "components are put in the same order. More draws do not help. Order the components in the model, for "
         f"example by OrderedTransform on {found[0].by}, relabel the draws, or look only at what does not depend on "
         "labels."
     ), names
@@ -177,7 +177,7 @@ def _apart(mixing: Mixing, explained: set[str]) -> list[str]:
     if rows and all(verdict.is_drifting for verdict in rows.values()):
         return [f"{seen}: they are still moving apart or together. Use a longer warm-up (tune) and more draws."]
     return [
-        f"{seen}: each stays in a mode of its own, which more draws do not mend. Try {_other_plan(mixing)}other seeds "
+        f"{seen}: each stays in a mode of its own, and more draws do not help. Try {_other_plan(mixing)}other seeds "
         "or starts, or look at what tells the modes apart and rule out those that are not meant by a prior or an order."
     ]
 
@@ -204,21 +204,19 @@ def _slow(mixing: Mixing, explained: set[str]) -> list[str]:
     times = mixing.enough / max(least, 1e-9)
     other = _other_plan(mixing) + "another kernel such as NUTS or HMC(dense=True)"
     if times > MOST_TIMES_LONGER:
-        return [f"{seen}: too few for more draws to mend. Try {other}, or write the model in other variables."]
+        return [f"{seen}: too few for more draws to help. Try {other}, or reparametrise the model."]
     needed = _round_up(times * mixing.num_draws)
     return [f"{seen} ({FEWEST_EFFECTIVE} for each chain): draws={needed} would be enough. Or try {other}."]
 
 
 def _slow_density(idata: "xr.DataTree", mixing: Mixing) -> list[str]:
-    """Of a run in which all else is well."""
-    from sumout.results.effective_draws import slowest
-
+    """Of a run in which all else is fine."""
     effective = slowest(np.asarray(idata["sample_stats"]["lp"].values, float)[..., None])[0]
     if not effective < FEWEST_OF_DENSITY * mixing.num_chains:
         return []
     return [
         f"the draws of lp, the log density, are worth only {effective:.0f} independent ones or so: the chains move "
-        "slowly between regions of high and low density. Draw more (draws), or write the model in other variables."
+        "slowly between regions of high and low density. Make more draws, or reparametrise the model."
     ]
 
 

@@ -1,7 +1,8 @@
-"""From records of draws to an `xarray.DataTree` in ArviZ's schema."""
+"""From draws as the loop makes them to an `xarray.DataTree` in ArviZ's schema."""
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,30 +11,46 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.compile.ahead import Ahead
+from sumout.compile.policy import BLOCK, USUAL_DRAWS
 from sumout.jaxpr.equations import traced_once
 from sumout.model.arguments import as_jax
 from sumout.model.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in
 from sumout.results.likelihood import Likelihood
-from sumout.results.record import Record
 from sumout.threads import in_threads, is_done
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-
 STAT_NAMES = {"log_density": "lp"}
-BLOCK = 256  # draws that the compiled function takes
-USUAL_DRAWS = 4_000  # of all chains
 
 Groups = dict[str, dict[str, np.ndarray]]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Draws:
+    """Draws as the loop makes them, with axes (chain, draw) once collected.
+
+    Attributes:
+        x: unconstrained.
+        z: all of it.
+        gradient: of the target's log density at x, with a z that suits x.
+        info: of the kernel, over the steps between draws.
+        number: of the draw, warm-up included.
+    """
+
+    x: Any
+    z: Any
+    gradient: Any
+    info: Any
+    number: Any
 
 
 class EachDraw:
     """A function of the arrays of a draw and of data, compiled once to be computed at every draw of a run.
 
-    The draws are taken one by one, so that what comes out at a draw does not depend on which others it stands among,
-    not even in the last place.
+    The draws are taken one by one, so that a value does not depend on its block, not even in the last place.
     """
 
     def __init__(self, program: Program, fn: Callable[..., Any]):
@@ -53,14 +70,14 @@ class EachDraw:
         return self._run.is_ready
 
     def __call__(self, *rows: Any, is_over: Callable[[], bool] = lambda: False) -> tuple[int, Any]:
-        """Arrays have axes (chain, draw) in front, given and returned.
+        """The function at all draws; arrays have axes (chain, draw) in front, given and returned.
 
         Args:
             *rows: the arrays.
-            is_over: asked now and then: whether the draws at which it is computed by then are enough.
+            is_over: polled: whether to stop, with the draws at which it is computed by then.
 
         Returns:
-            How many draws of each chain these are, from the first one on, and what was computed there.
+            How many draws of each chain these are, from the first one on, and the values there.
         """
         chains, draws = jax.tree.leaves(rows)[0].shape[:2]
         # Draw by draw: the first blocks hold the first draws of all chains.
@@ -90,15 +107,15 @@ class EachDraw:
 
 
 def _filled(rows: np.ndarray) -> np.ndarray:
-    """A whole block: the first row stands in for those that are missing."""
+    """A whole block, padded by copies of the first row."""
     missing = BLOCK - len(rows)
     return np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]) if missing else rows
 
 
-class Naming:
-    """Names for the draws of a program: x and deterministics as the user knows them, z in its support values.
+class PostProcessing:
+    """From draws to named arrays: x and deterministics in the user's coordinates, z in its support values, likelihoods.
 
-    Sites of z on which nothing depends are drawn here, from their law given all else: the loop can do without them.
+    Sites of z on which nothing depends are drawn here, from their law given all else: the loop does without them.
 
     Args:
         program: whose draws they are.
@@ -108,56 +125,56 @@ class Naming:
     def __init__(self, program: Program, likelihood: Likelihood | str):
         self.program, self.likelihood = program, likelihood
 
-        def named(key: Array, x: Array, z: Nuisance, data: Data) -> dict[str, Any]:
+        def process(key: Array, x: Array, z: Nuisance, data: Data) -> dict[str, Any]:
             z = program.draw_forward(key, x, z, data)
             groups = {"posterior": program.constrain(x, z, data) | {name: z[name] for name in program.forward}}
             if not isinstance(likelihood, str):
                 groups["log_likelihood"] = likelihood(x, z, data)
             return groups
 
-        self._named = EachDraw(program, named)
+        self._process = EachDraw(program, process)
 
     def prepare(self) -> None:
-        """Begin to compile what it needs, and import what the result is made of."""
+        """Begin to compile, and import what the result is made of."""
         x, z, _ = self.program.abstract_arguments()
-        self._named.prepare(jax.ShapeDtypeStruct((2,), np.uint32), x, z)
+        self._process.prepare(jax.ShapeDtypeStruct((2,), np.uint32), x, z)
         import xarray  # noqa: F401  (takes half a second)
 
     @property
     def is_ready(self) -> bool:
-        """Whether draws can be named without waiting."""
-        return self._named.is_ready
+        """Whether draws can be processed without waiting."""
+        return self._process.is_ready
 
-    def groups(self, record: Record, key: Key, is_over: Callable[[], bool] = lambda: False) -> Groups:
+    def groups(self, draws: Draws, key: Key, is_over: Callable[[], bool] = lambda: False) -> Groups:
         """All arrays, by group and name, with axes (chain, draw) in front.
 
         Args:
-            record: the draws.
+            draws: to be processed.
             key: for what is drawn here.
-            is_over: asked now and then: whether those that are named by then are enough, the first ones of each chain;
-                no groups if there are none.
+            is_over: polled: whether to stop, with the first draws of each chain that are processed by then; no groups
+                if there are none.
         """
-        keys = np.zeros((*record.number.shape, 2), np.uint32)
+        keys = np.zeros((*draws.number.shape, 2), np.uint32)
         for chain in range(len(keys)) if self.program.forward else ():
-            keys[chain] = fold_in(fold_in(key, chain), record.number[chain])
-        done, named = self._named(keys, record.x, record.z, is_over=is_over)
+            keys[chain] = fold_in(fold_in(key, chain), draws.number[chain])
+        done, named = self._process(keys, draws.x, draws.z, is_over=is_over)
         if not done:
             return {}
-        record = jax.tree.map(lambda a: a[:, :done], record)
-        drawn = {name: np.asarray(value) for name, value in record.z.items()}
+        draws = jax.tree.map(lambda a: a[:, :done], draws)
+        drawn = {name: np.asarray(value) for name, value in draws.z.items()}
         posterior = {**drawn, **named.pop("posterior")}
         names = [name for name in posterior if name not in drawn] + list(drawn)
-        stats = {STAT_NAMES.get(str(name), str(name)): np.asarray(value) for name, value in vars(record.info).items()}
+        stats = {STAT_NAMES.get(str(name), str(name)): np.asarray(value) for name, value in vars(draws.info).items()}
         return {
             "posterior": {name: posterior[name] for name in names},
-            "unconstrained_posterior": self._by_name(record.x),
-            "unconstrained_gradient": self._by_name(record.gradient),
+            "unconstrained_posterior": self._by_name(draws.x),
+            "unconstrained_gradient": self._by_name(draws.gradient),
             "sample_stats": stats,
             **named,
         }
 
-    def about(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """What is to be noted of the run: `attrs`, and what the program and the naming know."""
+    def attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Attributes of the result: those given, its discrete variables, and why there is no likelihood."""
         left_out = {"log_likelihood": f"left out: {self.likelihood}"} if isinstance(self.likelihood, str) else {}
         return {**attrs, **left_out, "discrete": list(self.program.z)}
 
@@ -190,17 +207,17 @@ def build_tree(
     *,
     dims: Mapping[str, list[str]],
     coordinates: list[str],
-    about: Mapping[str, Any],
+    attrs: Mapping[str, Any],
 ) -> "xr.DataTree":
     """A tree of the draws.
 
     Args:
         groups: arrays of all draws, by group and name.
-        tuned: what the warm-up has learnt: one number for each chain, or one for each chain and coordinate.
+        tuned: what the warm-up has tuned: one number for each chain, or one for each chain and coordinate.
         observed: the data.
         dims: names of dimensions, by variable.
         coordinates: names of the coordinates of x on the real line.
-        about: what to note of the run.
+        attrs: of the posterior.
     """
     import xarray as xr  # takes half a second to import
 
@@ -213,7 +230,7 @@ def build_tree(
         axes = ("chain", "coordinate", "other_coordinate")
         arrays = {name: (axes[: np.ndim(value)], np.asarray(value)) for name, value in tuned.items()}
         tree["tuned"] = xr.DataTree(xr.Dataset(arrays, coords={"coordinate": coordinates}))
-    tree["posterior"].attrs.update(about)
+    tree["posterior"].attrs.update(attrs)
     return tree
 
 

@@ -1,4 +1,4 @@
-"""How well chains mix, and whether they agree, with bounds that chance seldom passes.
+"""Effective draws and r_hat, with bounds on r_hat that chance seldom passes.
 
 With S effective draws by the autocorrelation within chains, and W the variance within, the means of the m half chains
 of n draws each vary by m W / S if all chains have the same law. So
@@ -20,12 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
+from sumout.compile.policy import COLUMN_ELEMENTS
+
 MOST_VALUES = 8  # columns for one site
-MOST_JUDGED = 50  # columns of a discrete variable: those in which chains and their halves differ most
-MOST_ELEMENTS = 2**24  # of columns that are made at a time
+MOST_JUDGED = 50  # columns, of many: those in which chains and their halves differ most
 LEAST_RHAT = 1.01  # below, chains agree well enough whatever chance explains
 FALSE_ALARMS = 1e-3  # how often chance may pass the bound, over all columns of a run
-DRIFT = 0.25  # variance between halves of a chain over that between chains, from which chains drift
+DRIFT = 0.25  # variance between halves of a chain over that between chains, above which chains drift
 FEWEST_CHANGES = 10  # draws of each chain, on average, in which a discrete column has its rarer value; else no verdict
 
 
@@ -152,6 +153,17 @@ def judge_sites(z: np.ndarray, fewest: float) -> SiteMixing:
     return SiteMixing(least, *worst, num_sites, len(apart), len(frozen), len(slow))
 
 
+def slowest(columns: np.ndarray) -> tuple[float, float]:
+    """The fewest effective draws and the largest r_hat over columns, `(chain, draw, column)`; NaN if none changes."""
+    columns = columns[..., columns.std(axis=(0, 1)) > 0]
+    judged = columns[..., np.argsort(-_difference(columns))[:MOST_JUDGED]]
+    each = [judged[..., i] for i in range(judged.shape[-1])]
+    with np.errstate(divide="ignore", invalid="ignore"):  # what never changes within a chain has an infinite r_hat
+        ess = [float(effective_sample_size(column)) for column in each]
+        r_hat = [float(split_gelman_rubin(column)) for column in each]
+    return min(ess, default=np.nan), max(r_hat, default=np.nan)
+
+
 def effective_draws(column: np.ndarray) -> float:
     """ArviZ's effective draws in the bulk of a column, `(chain, draw)`; disagreement of chains counts."""
     from arviz_stats.base import array_stats  # takes half a second to import
@@ -177,38 +189,13 @@ def _most_different(z: np.ndarray) -> tuple[list[tuple[int, np.ndarray]], int]:
 def _pieces(z: np.ndarray) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
     """Columns of some sites at a time, with the number of these sites and of the first."""
     flat = z.reshape(*z.shape[:2], -1)
-    most = max(MOST_ELEMENTS // (z.shape[0] * z.shape[1] * MOST_VALUES), 1)
+    most = max(COLUMN_ELEMENTS // (z.shape[0] * z.shape[1] * MOST_VALUES), 1)
     for first in range(0, flat.shape[-1], most):
         piece = flat[..., first : first + most]
         yield (piece.shape[-1], first), site_columns(piece)
 
 
 def _difference(columns: np.ndarray) -> np.ndarray:
-    """Variance between the means of half chains, as a part of the whole."""
-    half = columns.shape[1] // 2
-    means = np.concatenate([columns[:, :half].mean(axis=1), columns[:, half:].mean(axis=1)])
-    return means.var(axis=0) / columns.var(axis=(0, 1))
-
-
-# How well chains mix: the fewest effective draws over many columns of numbers.
-#
-# Of many columns only those in which chains and their halves differ most are judged.
-
-MOST_COLUMNS = 50
-
-
-def slowest(columns: np.ndarray) -> tuple[float, float]:
-    """The fewest effective draws and the largest r_hat over the columns; NaN where none of them ever changes."""
-    columns = columns[..., columns.std(axis=(0, 1)) > 0]
-    judged = columns[..., np.argsort(-_disagreement(columns))[:MOST_COLUMNS]]
-    each = [judged[..., i] for i in range(judged.shape[-1])]
-    with np.errstate(divide="ignore", invalid="ignore"):  # what never changes within a chain has an infinite r_hat
-        ess = [float(effective_sample_size(column)) for column in each]
-        r_hat = [float(split_gelman_rubin(column)) for column in each]
-    return min(ess, default=np.nan), max(r_hat, default=np.nan)
-
-
-def _disagreement(columns: np.ndarray) -> np.ndarray:
     """Variance between the means of half chains, as a part of the whole."""
     half = columns.shape[1] // 2
     means = np.concatenate([columns[:, :half].mean(axis=1), columns[:, half:].mean(axis=1)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MOST_COMPONENTS = 20
+MOST_COMPONENTS = 20  # longer axes are not taken for components
 
 Draws = Mapping[str, np.ndarray]  # axes (chain, draw) in front
 Permutations = np.ndarray  # (chain, draw, K): new component k is the old one of that number

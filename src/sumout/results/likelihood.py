@@ -25,6 +25,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 from jaxtyping import Array, Float
 
+from sumout.compile.policy import MANY_VALUES
 from sumout.eliminate.components import find_components
 from sumout.eliminate.fill_tables import make_settings, place_numbers
 from sumout.eliminate.summation import Summation, as_index, build_summation
@@ -37,8 +38,6 @@ from sumout.structure.structure import element_scopes, read
 from sumout.tables.blocks import num_values
 from sumout.tables.factor_sums import share
 from sumout.tables.logsumexp import log_sum_columns
-
-MANY = 16  # values
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +112,7 @@ class Likelihood:
         """The same, for all values before the one at which the density of the datum changes, and for all others."""
         assert self.changes is not None
         change = self.changes[name].ravel()
-        # By how many zeros a value has: none, or one, which then is the datum's own where that is zero.
+        # Weights by how many data rule a value out: none, or one, which then is the datum's own where that is zero.
         each = jnp.where(jnp.stack([zeros == 0, zeros == 1], axis=1), weights[:, None], -jnp.inf)
         both = jnp.stack([each, each[::-1]], axis=1)
         totals = jax.lax.scan(_add, jnp.full(both.shape[1:], -jnp.inf), both)[1]  # before and after each value
@@ -193,7 +192,7 @@ def _find_changes(closed: ClosedJaxpr, names: list[str], summation: Summation) -
     settings = make_settings(summation.structure, summation.summed, count)
     outputs = closed.jaxpr.outvars
     is_plain = all(setting.chosen is None and not program.z[name].event_shape for name, setting in settings.items())
-    if count < MANY or not is_plain or any(isinstance(v, Literal) for v in outputs):
+    if count < MANY_VALUES or not is_plain or any(isinstance(v, Literal) for v in outputs):
         return None
     sites = {
         places[name]: np.broadcast_to(setting.values, (count, program.z[name].num_elements))

@@ -5,6 +5,7 @@
 Sites that cannot be summed out are averaged given the other sites as drawn: P(z_i = k | x, z_{−i}, y).
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,17 +28,18 @@ from sumout.threads import attentive_jit
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
+MOST_CANDIDATES = 64  # draws of x whose most probable z is a candidate for the joint mode
+MOST_JUDGES = 512  # draws of x over which the probability of a candidate is averaged
 
-MOST_CANDIDATES = 64
-MOST_JUDGES = 512
 
-
-def marginals(program: Program, idata: "xr.DataTree") -> "xr.Dataset":
+def marginals(program: Program, idata: "xr.DataTree", *, plan: Mapping[str, str] | None = None) -> "xr.Dataset":
     """The probabilities of the values of every discrete site, and the most probable joint values.
 
     Args:
         program: the one that was sampled from.
         idata: from `sumout.sample`.
+        plan: what to do with a discrete site, by name, as for `sumout.sample`; by default as for the program without
+            overrides, whatever the plan of the run was. Sites that are drawn are averaged given the others as drawn.
 
     Returns:
         A Dataset. For each site with finitely many values an array of probabilities under its name, with a last
@@ -60,10 +62,10 @@ def marginals(program: Program, idata: "xr.DataTree") -> "xr.Dataset":
     import xarray as xr  # takes half a second to import
 
     x, z = _draws(program, idata)
-    plan = plan_for(program)
-    table = np.asarray(attentive_jit(partial(_mean_probabilities, plan))(x, z, program.data))
+    chosen = plan_for(program, plan)
+    table = np.asarray(attentive_jit(partial(_mean_probabilities, chosen))(x, z, program.data))
     arrays = {}
-    for name, numbers in plan.structure.site_numbers.items():
+    for name, numbers in chosen.structure.site_numbers.items():
         support = program.z[name].support
         if isinstance(support, Finite):
             rows = table[numbers, : support.num_values]
@@ -75,8 +77,8 @@ def marginals(program: Program, idata: "xr.DataTree") -> "xr.Dataset":
             if support.values.ndim > 1:
                 values = np.where(support.rows()[1], support.values, support.values[:, :1])
                 arrays[f"{name}_values"] = (arrays[name].dims, values.reshape(rows.shape))
-    if plan.sums_all and plan.summation is not None:
-        mode = _most_probable(plan.summation, program, x, z)
+    if chosen.sums_all and chosen.summation is not None:
+        mode = _most_probable(chosen.summation, program, x, z)
         summed = [name for name in program.z if name not in program.forward]
         arrays.update({f"{name}_mode": (_dims(program, name), np.asarray(mode[name])) for name in summed})
     return xr.Dataset(arrays)
@@ -136,7 +138,8 @@ def probabilities(plan: Plan, x: Array, z: Nuisance, data: Data) -> Array:
     for move in plan.moves:
         for part in _gibbs_parts(move):
             rows = part.conditionals(x, z, data).T
-            found = found.at[part.block.members].set(jnp.pad(rows, ((0, 0), (0, most - rows.shape[1]))))
+            wide = jnp.pad(rows, ((0, 0), (0, most - rows.shape[1])))
+            found = found.at[part.block.members].set(wide, mode="drop")  # padding is beyond the last site
     return found
 
 
@@ -161,7 +164,7 @@ def frequencies(support: Finite, drawn: Array | np.ndarray) -> np.ndarray:
 
 def _most_probable(summation: Summation, program: Program, x: Array, z: Nuisance) -> Nuisance:
     """Of the most probable z given some draws of x, the one with the highest probability over all of them."""
-    one = jax.tree.map(lambda a: a[0], z)  # summed out everywhere: not looked at
+    one = jax.tree.map(lambda a: a[0], z)  # all is summed out: its value does not matter
     data = program.data
 
     def spaced(most: int) -> Array:

@@ -1,123 +1,26 @@
-"""`sumout.summary`: means, spreads and what can be said about whether to trust them."""
+"""`sumout.summary`: posterior means and spreads, diagnostics, and warnings in words where they look bad."""
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sumout.adaptation.bias_meter import TOLERANCE, Meter, read_meters, worst_excess
 from sumout.errors import OptionError, SamplingWarning
-from sumout.results.convergence import Mixing, complain_of_mixing
-from sumout.results.effective_draws import LEAST_RHAT, slowest
+from sumout.results.convergence import FEWEST_OF_DENSITY, Mixing, mixing_warnings
+from sumout.results.effective_draws import slowest
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-if TYPE_CHECKING:  # takes half a second to import
-    import xarray as xr
-
-
-# What went wrong in which chain, and at which draw: divergences, numbers that are not finite, chains stuck or lost.
-
-MOST_SHOWN = 3  # draws of a chain, and chains
-FEWEST_DRAWS = 20  # from which a chain can be judged
-LEAST_MOVEMENT = 0.02  # of the draws; below, a chain is stuck
-LARGEST_GAP = 5.0  # nats, and standard deviations of the log density
-
-
-def complain_of_chains(idata: "xr.DataTree") -> list[str]:
-    """In plain words which chains, and which of their draws, should not be trusted."""
-    return [*_divergences(idata), *_not_finite(idata), *_stuck(idata), *_lost(idata)]
-
-
-def _divergences(idata: "xr.DataTree") -> list[str]:
-    stats = idata["sample_stats"].to_dataset()
-    if "diverging" not in stats or not stats["diverging"].values.any():
-        return []
-    where = np.asarray(stats["diverging"].values, bool)
-    return [
-        f"{where.sum()} draws diverged (energy or gradient out of bounds): {locate(where)}. Try a smaller step size, "
-        "and look at the values there."
-    ]
-
-
-def _not_finite(idata: "xr.DataTree") -> list[str]:
-    """Draws at which a value, the gradient or the log density is NaN or infinite."""
-    broken = ~np.isfinite(np.asarray(idata["sample_stats"]["lp"].values, float))
-    for group in ("unconstrained_posterior", "unconstrained_gradient"):
-        broken = broken | ~np.isfinite(_flat(idata, group)).all(axis=-1)
-    if not broken.any():
-        return []
-    return [
-        f"at {broken.sum()} draws the log density, its gradient or a value is not finite: {locate(broken)}. Run "
-        "sumout.check on the program, or keep chains out of there by a narrower prior or support."
-    ]
-
-
-def _stuck(idata: "xr.DataTree") -> list[str]:
-    """Chains whose continuous variables hardly ever change."""
-    x = _flat(idata, "unconstrained_posterior")
-    if x.shape[-1] == 0 or x.shape[1] < FEWEST_DRAWS:
-        return []
-    moved = (np.diff(x, axis=1) != 0).any(axis=-1).mean(axis=1)
-    stuck = np.flatnonzero(moved < LEAST_MOVEMENT)
-    if not len(stuck):
-        return []
-    return [
-        f"{_chains(stuck)} stuck: of the draws there, at most {moved[stuck].max():.0%} differ from the one before. Try "
-        "another seed, a longer warm-up (tune) or a smaller step_size."
-    ]
-
-
-def _lost(idata: "xr.DataTree") -> list[str]:
-    """Chains whose log density stays far below that of the best chain."""
-    lp = np.asarray(idata["sample_stats"]["lp"].values, float)
-    if len(lp) < 2 or lp.shape[1] < FEWEST_DRAWS or not np.isfinite(lp).any(axis=1).all():
-        return []
-    lp = np.where(np.isfinite(lp), lp, np.nan)
-    low, middle, high = np.nanquantile(lp, [0.05, 0.5, 0.95], axis=1)
-    best = int(np.argmax(middle))
-    gap = LARGEST_GAP * max(1.0, float(np.nanstd(lp[best])))
-    lost = np.flatnonzero((high < low[best]) & (middle < middle[best] - gap))
-    if not len(lost):
-        return []
-    return [
-        f"{_chains(lost)} lost: the log density there is around {middle[lost].max():.1f}, in chain {best} around "
-        f"{middle[best]:.1f}. It may sit in a minor mode or not have arrived: try another seed or a longer warm-up "
-        "(tune), and do not mix its draws with the others."
-    ]
-
-
-def locate(where: np.ndarray) -> str:
-    """Marked draws, axes (chain, draw), as in "chain 0 (draws 3, 17, 18 and 4 more), chain 2 (draw 5)"."""
-    chains = np.flatnonzero(where.any(axis=1))
-    told = []
-    for chain in chains[:MOST_SHOWN].tolist():
-        draws = np.flatnonzero(where[chain])
-        more = f" and {len(draws) - MOST_SHOWN} more" if len(draws) > MOST_SHOWN else ""
-        shown = ", ".join(map(str, draws[:MOST_SHOWN].tolist()))
-        told.append(f"chain {chain} (draw{'s' if len(draws) > 1 else ''} {shown}{more})")
-    return ", ".join(told) + (f" and {len(chains) - MOST_SHOWN} more chains" if len(chains) > MOST_SHOWN else "")
-
-
-def _chains(numbers: np.ndarray) -> str:
-    listed = ", ".join(map(str, numbers.tolist()))
-    return f"chain {listed} is" if len(numbers) == 1 else f"chains {listed} are"
-
-
-def _flat(idata: "xr.DataTree", group: str) -> np.ndarray:
-    """All variables of a group side by side, `(chain, draw, coordinate)`."""
-    sizes = idata["posterior"].sizes
-    parts = [np.zeros((sizes["chain"], sizes["draw"], 0))]
-    if group in idata.children:
-        parts += [np.asarray(v.values).reshape(*v.shape[:2], -1) for v in idata[group].to_dataset().data_vars.values()]
-    return np.concatenate(parts, axis=-1)
-
-
-MOST_RHAT = LEAST_RHAT
 LEAST_ACCEPTANCE = 0.4
 RUN_STATS = ("acceptance_rate", "step_size", "noise_share", "diverging")
+MOST_SHOWN = 3  # draws of a chain, and chains
+FEWEST_DRAWS = 20  # of a chain that is judged
+LEAST_MOVEMENT = 0.02  # share of draws that differ from the one before; below, a chain is stuck
+LARGEST_GAP = 5.0  # nats, and standard deviations of the log density, by which a chain may be below the best
 
 
 def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any:
@@ -146,14 +49,29 @@ def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any
         >>> list(table.index), "bias_meter" in table.columns
         (['x', 'lp', 'shift'], True)
     """
-    table, complaints = examine(idata, var_names)
-    for words in complaints:
+    found = examine(idata, var_names)
+    for words in found.warnings:
         warnings.warn(words, SamplingWarning, stacklevel=2)
-    return table
+    return found.table
 
 
-def examine(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> tuple[Any, list[str]]:
-    """The table of `summary`, and in plain words why the run should not be trusted."""
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What `summary` shows.
+
+    Attributes:
+        table: a pandas DataFrame.
+        warnings: in plain words, why the run should not be trusted.
+        is_off: which cells of the table are out of the bounds that the warnings go by.
+    """
+
+    table: Any
+    warnings: list[str]
+    is_off: np.ndarray
+
+
+def examine(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Summary:
+    """The table of `summary`, its warnings, and the cells they are about."""
     posterior = idata["posterior"]
     discrete = np.atleast_1d(posterior.attrs.get("discrete", [])).tolist()
     known = [str(name) for name in posterior.data_vars]
@@ -171,7 +89,7 @@ def examine(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> tup
     table.attrs.update({name: float(stats[name].values.mean()) for name in RUN_STATS if name in stats})
     if "diverging" in stats:
         table.attrs["diverging"] = int(stats["diverging"].values.sum())
-    return table, _complaints(idata, table, meters, mixing)
+    return Summary(table, _warnings(idata, table, meters, mixing), _is_off(table, meters, mixing))
 
 
 def _continuous(idata: "xr.DataTree", shown: list[str], meters: dict[str, Meter]) -> Any:
@@ -211,8 +129,28 @@ def _below(idata: "xr.DataTree", mixing: Mixing) -> dict[str, dict[str, float]]:
     return {"lp": {"mean": float(lp.mean()), "sd": float(lp.std()), "ess_bulk": ess, "r_hat": r_hat}, **rows}
 
 
-def _complaints(idata: "xr.DataTree", table: Any, meters: dict[str, Meter], mixing: Mixing) -> list[str]:
-    found = complain_of_chains(idata)
+def _is_off(table: Any, meters: dict[str, Meter], mixing: Mixing) -> np.ndarray:
+    """Cells of r_hat beyond what chance explains, of too few effective draws, and of a bias beyond its error."""
+    rows = list(map(str, table.index))
+    bad = {name: bool(sites.num_apart or sites.num_slow) for name, sites in mixing.sites.items()}
+    apart = {*mixing.apart, *(name for name, sites in mixing.sites.items() if sites.num_apart)}
+    fewest = {name: mixing.enough if is_bad else 0 for name, is_bad in bad.items()}
+    fewest["lp"] = FEWEST_OF_DENSITY * mixing.num_chains
+    is_off = np.zeros(table.shape, bool)
+    for j, column in enumerate(table.columns):
+        values = table[column].to_numpy(float)
+        if column == "r_hat":
+            is_off[:, j] = [row in apart for row in rows]
+        elif column in ("ess_bulk", "ess_tail"):
+            is_off[:, j] = values < [fewest.get(row, mixing.enough) for row in rows]
+        elif column == "bias_meter":
+            error = table["bias_error"].to_numpy(float)
+            is_off[:, j] = np.abs(values - 1) - TOLERANCE > worst_excess(meters) * error
+    return is_off
+
+
+def _warnings(idata: "xr.DataTree", table: Any, meters: dict[str, Meter], mixing: Mixing) -> list[str]:
+    found = chain_warnings(idata)
     stats = idata["sample_stats"].to_dataset()
     if "is_noise_too_large" in stats and bool(stats["is_noise_too_large"].values.any()):
         found.append(
@@ -225,11 +163,11 @@ def _complaints(idata: "xr.DataTree", table: Any, meters: dict[str, Meter], mixi
             "give a smaller step_size."
         )
     found += _bias(meters)
-    return found + complain_of_mixing(idata, mixing)
+    return found + mixing_warnings(idata, mixing)
 
 
 def _bias(meters: dict[str, Meter]) -> list[str]:
-    """Complain of coordinates whose meter leaves the interval by more than its error."""
+    """Of coordinates whose bias meter leaves the tolerated interval by more than its error."""
     limit = worst_excess(meters)
     off = {name: meter for name, meter in meters.items() if (meter.excess > limit).any()}
     if not off:
@@ -248,3 +186,92 @@ def _bias(meters: dict[str, Meter]) -> list[str]:
 def _list(names: Any) -> str:
     names = list(names)
     return ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
+
+
+def chain_warnings(idata: "xr.DataTree") -> list[str]:
+    """In plain words which chains, and which of their draws, should not be trusted."""
+    return [*_divergences(idata), *_not_finite(idata), *_stuck(idata), *_lost(idata)]
+
+
+def _divergences(idata: "xr.DataTree") -> list[str]:
+    stats = idata["sample_stats"].to_dataset()
+    if "diverging" not in stats or not stats["diverging"].values.any():
+        return []
+    where = np.asarray(stats["diverging"].values, bool)
+    return [
+        f"{where.sum()} draws diverged (energy or gradient out of bounds): {locate(where)}. Try a smaller step size, "
+        "and look at the values there."
+    ]
+
+
+def _not_finite(idata: "xr.DataTree") -> list[str]:
+    """Draws at which a value, the gradient or the log density is NaN or infinite."""
+    broken = ~np.isfinite(np.asarray(idata["sample_stats"]["lp"].values, float))
+    for group in ("unconstrained_posterior", "unconstrained_gradient"):
+        broken = broken | ~np.isfinite(_flat(idata, group)).all(axis=-1)
+    if not broken.any():
+        return []
+    return [
+        f"at {broken.sum()} draws the log density, its gradient or a value is not finite: {locate(broken)}. Run "
+        "sumout.check on the program, or keep chains away by a narrower prior or support."
+    ]
+
+
+def _stuck(idata: "xr.DataTree") -> list[str]:
+    """Chains whose continuous variables hardly ever change."""
+    x = _flat(idata, "unconstrained_posterior")
+    if x.shape[-1] == 0 or x.shape[1] < FEWEST_DRAWS:
+        return []
+    moved = (np.diff(x, axis=1) != 0).any(axis=-1).mean(axis=1)
+    stuck = np.flatnonzero(moved < LEAST_MOVEMENT)
+    if not len(stuck):
+        return []
+    return [
+        f"{_chains(stuck)} stuck: of the draws there, at most {moved[stuck].max():.0%} differ from the one before. Try "
+        "another seed, a longer warm-up (tune) or a smaller step_size."
+    ]
+
+
+def _lost(idata: "xr.DataTree") -> list[str]:
+    """Chains whose log density stays far below that of the best chain."""
+    lp = np.asarray(idata["sample_stats"]["lp"].values, float)
+    if len(lp) < 2 or lp.shape[1] < FEWEST_DRAWS or not np.isfinite(lp).any(axis=1).all():
+        return []
+    lp = np.where(np.isfinite(lp), lp, np.nan)
+    low, middle, high = np.nanquantile(lp, [0.05, 0.5, 0.95], axis=1)
+    best = int(np.argmax(middle))
+    gap = LARGEST_GAP * max(1.0, float(np.nanstd(lp[best])))
+    lost = np.flatnonzero((high < low[best]) & (middle < middle[best] - gap))
+    if not len(lost):
+        return []
+    return [
+        f"{_chains(lost)} lost: the log density there is around {middle[lost].max():.1f}, in chain {best} around "
+        f"{middle[best]:.1f}. It may be in a minor mode or not have converged: try another seed or a longer "
+        "warm-up (tune), and do not pool its draws with the others."
+    ]
+
+
+def locate(where: np.ndarray) -> str:
+    """Marked draws, axes (chain, draw), as in "chain 0 (draws 3, 17, 18 and 4 more), chain 2 (draw 5)"."""
+    chains = np.flatnonzero(where.any(axis=1))
+    listed = []
+    for chain in chains[:MOST_SHOWN].tolist():
+        draws = np.flatnonzero(where[chain])
+        more = f" and {len(draws) - MOST_SHOWN} more" if len(draws) > MOST_SHOWN else ""
+        shown = ", ".join(map(str, draws[:MOST_SHOWN].tolist()))
+        listed.append(f"chain {chain} (draw{'s' if len(draws) > 1 else ''} {shown}{more})")
+    return ", ".join(listed) + (f" and {len(chains) - MOST_SHOWN} more chains" if len(chains) > MOST_SHOWN else "")
+
+
+def _chains(numbers: np.ndarray) -> str:
+    listed = ", ".join(map(str, numbers.tolist()))
+    return f"chain {listed} is" if len(numbers) == 1 else f"chains {listed} are"
+
+
+def _flat(idata: "xr.DataTree", group: str) -> np.ndarray:
+    """All variables of a group side by side, `(chain, draw, coordinate)`."""
+    sizes = idata["posterior"].sizes
+    parts = [np.zeros((sizes["chain"], sizes["draw"], 0))]
+    if group in idata.children:
+        parts += [np.asarray(v.values).reshape(*v.shape[:2], -1) for v in idata[group].to_dataset().data_vars.values()]
+    return np.concatenate(parts, axis=-1)

@@ -1,18 +1,27 @@
 """The one loop of the library: compiled chunks of draws with Python between them.
 
-Warm-up and sampling run through the same compiled function. Every step takes its random numbers from a counter,
+Warm-up and sampling run through the same compiled function, which has room for `capacity` draws whatever the size of a
+chunk, and random numbers come from counters: so the draws do not depend on how they are cut into chunks, not even in
+the last place. The layout of keys, with c the number of a chain:
 
-    key of step t = key of the chain + 2 t, and + 2 t + 1 for what warm-up learns from it,
+    key → STEPPING → c → 2 t          step number t of the kernel
+                         2 t + 1      adaptation after it, during warm-up
+        → RECORDING → c → 2 n         draw number n: z for the record, where the kernel has no accept/reject step
+                          2 n + 1     the part of z that the target has summed out
+        → STARTING → c                the kernel's initial state
 
-and the compiled function has room for as many draws whatever the size of a chunk. So the draws do not depend on how
-they are cut into chunks, not even in the last place. Chains run in groups: side by side in one compiled call, the
-groups in threads. How they are grouped does not depend on the machine.
+Chains run in groups: side by side in one compiled call, the groups in threads. How they are grouped depends on their
+number and on the program only, so that draws do not depend on the number of cores. A step without a loop of its own is
+compiled for one chain: there is less to trace and to compile, and its arrays are as long as the data in any case. So is
+any step of a small program, where compiling takes longer than running. Where a step of a large program loops over what
+is short, as over the levels of a sum or the sites of a sweep, a second chain beside the first costs little.
 
-With each draw two things are computed for the record only, with a key of the chain that is for nothing else: the
-gradient at the draw, which the bias meter needs, and values of what the target has summed out of z.
+With each draw two things are computed for the record only: the gradient there, which the bias meter needs, and values
+of what the target has summed out of z.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -22,38 +31,64 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sumout.compile.ahead import MEDIUM, Ahead, has_few_sites
+from sumout.compile.ahead import Ahead, has_few_sites
+from sumout.compile.policy import CHUNK_BYTES, CHUNK_DRAWS, MEDIUM_ARRAY
 from sumout.kernels.kernel import CHAINS, Kernel
 from sumout.kernels.leapfrog import Point
 from sumout.model.arguments import as_jax
 from sumout.model.program import Data, Nuisance, Program
 from sumout.plan.target import Target
 from sumout.randomness import Key, fold_in, later
+from sumout.results.data_tree import Draws
 from sumout.results.effective_draws import slowest
-from sumout.results.record import Keep, Place, Progress, Record, join, num_chains_of, part
-from sumout.threads import FOR_CHUNKS, Stop, in_threads
-
-# Chains in groups: side by side in one compiled call, the groups in threads.
-#
-# How chains are grouped depends on their number and on the program only, so that draws do not depend on the number of
-# cores. A step that runs straight through, without a loop of its own, is compiled for one chain: there is less to
-# trace and to compile, and its arrays are as long as the data in any case. So is any step of a small program, where
-# compiling takes longer than running. Where a step of a large one loops over what is short, as over the levels of a
-# sum or the sites of a sweep, a second chain beside the first costs little.
+from sumout.run.progress import Progress
+from sumout.store.backend import Checkpoint, join_chains, num_chains_of, split_chains
+from sumout.threads import SECONDS_FOR_CHUNK, Stop, in_threads
 
 ALONE, SIDE_BY_SIDE = 1, 2  # chains of one group at least
-
-
-def is_small(program: Program, target: Target) -> bool:
-    """Whether a step takes so little that it is compiled for longer than it runs, and Python around it longer still."""
-    return has_few_sites(program) and target.largest(*program.abstract_arguments()) <= MEDIUM
-
-
-MOST_DRAWS = 1000  # that the compiled function has room for
-MOST_BYTES = 2**20  # that they take for each chain
 LONGEST = 1.0  # seconds that a chunk should take at most
-FEWEST_WARM = 50  # draws of warm-up from which their efficiency can be told
-STEPPING, RECORDING, BEGINNING = range(3)  # what a chain has a key for
+FEWEST_WARM = 50  # draws from which an efficiency can be estimated
+STEPPING, RECORDING, STARTING = range(3)  # purposes of keys
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How many draws to make.
+
+    Attributes:
+        draws: after the warm-up, those already made included.
+        tune: draws of warm-up.
+        steps: kernel steps for each draw; None leaves it to the kernel, once it is tuned.
+        chunk: draws between two reports at most; fewer where they take long.
+    """
+
+    draws: int
+    tune: int
+    steps: int | None = None
+    chunk: int | None = None
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Counters:
+    """The numbers that a chunk depends on.
+
+    Attributes:
+        draw: number of its first draw, warm-up included.
+        count: draws to make.
+        t: number of its first kernel step.
+        steps: kernel steps for each draw.
+        warmup: kernel steps of the whole warm-up.
+    """
+
+    draw: Any
+    count: Any
+    t: Any
+    steps: Any
+    warmup: Any
+
+
+NO_COUNTERS = Counters(*[np.asarray(0, np.int32)] * 5)
 
 
 class Loop:
@@ -67,11 +102,11 @@ class Loop:
 
     def __init__(self, kernel: Kernel, capacity: int, group: int = SIDE_BY_SIDE):
         self.kernel, self.capacity, self.group = kernel, capacity, group
-        self._begin = Ahead(jax.vmap(kernel.init), times=1)
-        self._advance = Ahead(_advance(kernel, capacity))
+        self._init = Ahead(jax.vmap(kernel.init), times=1)
+        self._advance = Ahead(_Chunk(kernel, capacity).advance)
 
-    def start(self, key: Key, points: Point, z: Nuisance, steps: int | None = None) -> Place:
-        """Where a run of all chains begins.
+    def start(self, key: Key, points: Point, z: Nuisance, steps: int | None = None) -> Checkpoint:
+        """The checkpoint at which a run of all chains begins.
 
         Args:
             key: all randomness of the run.
@@ -79,23 +114,23 @@ class Loop:
             z: likewise.
             steps: kernel steps for each draw; None leaves it to the kernel.
         """
-        keys = _keys(key, BEGINNING, num_chains_of(points))
-        groups = [self._begin(*group) for group in part((keys, points, z), self.group)]
-        return Place(groups, 0, 0, steps or self.kernel.steps_untuned, [], 0.0)
+        keys = _keys(key, STARTING, num_chains_of(points))
+        groups = [self._init(*group) for group in split_chains((keys, points, z), self.group)]
+        return Checkpoint(groups, 0, 0, steps or self.kernel.steps_untuned, [], 0.0)
 
     def prepare(self, program: Program, num_chains: int) -> None:
         """Begin to compile for a run of so many chains."""
-        size = num_chains_of(part(np.zeros(num_chains), self.group)[0])
-        keys, numbers = [np.zeros((size, 2), np.uint32)] * 2, [_number(0)] * 5
-        self._advance.prepare(*keys, self.shapes(program, size), program.data, *numbers)
-        self._begin.prepare(*self._beginning(program, size))
+        size = num_chains_of(split_chains(np.zeros(num_chains), self.group)[0])
+        keys = [np.zeros((size, 2), np.uint32)] * 2
+        self._advance.prepare(*keys, self.shapes(program, size), program.data, NO_COUNTERS)
+        self._init.prepare(*self._start_shapes(program, size))
 
     def shapes(self, program: Program, num_chains: int) -> Any:
         """Shapes and types of the states of so many chains."""
-        return self._begin.shapes(*self._beginning(program, num_chains))
+        return self._init.shapes(*self._start_shapes(program, num_chains))
 
-    def _beginning(self, program: Program, num_chains: int) -> Any:
-        """Shapes and types of what the states of so many chains are made from."""
+    def _start_shapes(self, program: Program, num_chains: int) -> Any:
+        """Shapes and types of the arguments of `init` for so many chains."""
         x, z, _ = program.abstract_arguments()
         value: Any = jax.ShapeDtypeStruct((), x.dtype)
         start = jax.ShapeDtypeStruct((2,), np.uint32), Point(x, value, x), z
@@ -104,99 +139,94 @@ class Loop:
     def run(
         self,
         key: Key,
-        place: Place,
+        checkpoint: Checkpoint,
         data: Data,
-        *,
-        draws: int,
-        tune: int,
-        steps: int | None = None,
-        chunk: int | None = None,
-        keep: Keep,
+        schedule: Schedule,
+        record: Callable[[Checkpoint, Draws], None],
         report: Callable[[Progress], None] = lambda progress: None,
         stop: Stop | None = None,
     ) -> None:
-        """Move a run on from where it stands; `place` tells afterwards how far it has come.
+        """Continue a run from a checkpoint, which is updated as the run goes on.
 
         Args:
             key: all randomness of the run.
-            place: where it stands; changed as it moves on.
+            checkpoint: where the run stands.
             data: the program's data.
-            draws: draws to make after the warm-up, those already made included.
-            tune: draws of warm-up.
-            steps: kernel steps for each draw; None leaves it to the kernel, once it is tuned.
-            chunk: draws between two reports at most; fewer where they take long.
-            keep: given every chunk of records, and the place after it.
+            schedule: how many draws to make.
+            record: of a trace backend: given every chunk of draws, with the checkpoint after it.
             report: called after every chunk.
-            stop: whether it is to stop: after the chunk that is running, or without it if it takes too long.
+            stop: whether to stop: after the chunk that is running, or without it if it takes too long.
         """
         stop = stop or Stop()
-        num = sum(map(num_chains_of, place.groups))
-        keys = part((_keys(key, STEPPING, num), _keys(key, RECORDING, num)), self.group)
-        place.groups = part(place.states, self.group)
-        total = tune + draws
-        length = tune * (steps or self.kernel.steps_untuned)
+        num = sum(map(num_chains_of, checkpoint.groups))
+        keys = split_chains((_keys(key, STEPPING, num), _keys(key, RECORDING, num)), self.group)
+        tune, total = schedule.tune, schedule.tune + schedule.draws
+        warmup = tune * (schedule.steps or self.kernel.steps_untuned)
         # Threads may have other settings of JAX, its precision for one; arrays of JAX are what they are.
-        place.groups, data = as_jax((place.groups, data))
-        compiled = self._advance.compiled(*keys[0], place.groups[0], data, *[_number(0)] * 5)
-        most = self.capacity if chunk is None else min(chunk, self.capacity)
-        pace = 1  # draws that should not take too long
+        checkpoint.groups, data = as_jax((split_chains(checkpoint.states, self.group), data))
+        compiled = self._advance.compiled(*keys[0], checkpoint.groups[0], data, NO_COUNTERS)
+        most = self.capacity if schedule.chunk is None else min(schedule.chunk, self.capacity)
+        pace = 1  # draws that are expected to take less than LONGEST
 
-        def advance(group: tuple[tuple[Key, Key], Any, list[np.ndarray]]) -> tuple[Any, Record]:
-            """One group, by a chunk."""
-            keys, states, numbers = group
-            states, made = compiled(*keys, states, data, *numbers)
-            count = int(numbers[1])
-            return states, jax.tree.map(lambda a: np.ascontiguousarray(np.asarray(a)[:count].swapaxes(0, 1)), made)
+        def advance(group: tuple[tuple[Key, Key], Any, Counters]) -> tuple[Any, Draws]:
+            """One group, by a chunk; its draws with axes (chain, draw)."""
+            keys, states, counters = group
+            states, made = compiled(*keys, states, data, counters)
+            trim = lambda a: np.ascontiguousarray(np.asarray(a)[: int(counters.count)].swapaxes(0, 1))  # noqa: E731
+            return states, jax.tree.map(trim, made)
 
         stop.is_deferred = True
-        while place.done < total and not stop.is_asked:
-            is_warming_up = place.done < tune
-            if place.done == tune and steps is None:
-                before = place.steps
-                place.steps = self.kernel.steps_when_tuned(place.states, partial(_efficiency, place.warm))
-                pace = max(1, pace * before // place.steps)
-                place.warm = []
-            count = min(pace, most, (tune if is_warming_up else total) - place.done)
-            numbers = list(map(_number, (place.done, count, place.t, place.steps, length)))
-            each = [(*group, numbers) for group in zip(keys, place.groups, strict=True)]
+        while checkpoint.done < total and not stop.is_asked:
+            is_warming_up = checkpoint.done < tune
+            if checkpoint.done == tune and schedule.steps is None:
+                before = checkpoint.steps
+                efficiency = partial(_efficiency, checkpoint.warm)
+                checkpoint.steps = self.kernel.steps_when_tuned(checkpoint.states, efficiency)
+                pace = max(1, pace * before // checkpoint.steps)
+                checkpoint.warm = []
+            count = min(pace, most, (tune if is_warming_up else total) - checkpoint.done)
+            numbers = (checkpoint.done, count, checkpoint.t, checkpoint.steps, warmup)
+            counters = Counters(*(np.asarray(number, np.int32) for number in numbers))
+            groups = [(*group, counters) for group in zip(keys, checkpoint.groups, strict=True)]
             begun = perf_counter()
-            moved = in_threads(advance, each, is_over=lambda: stop.is_overdue(FOR_CHUNKS))
-            if len(moved) < len(each):
+            moved = in_threads(advance, groups, is_over=lambda: stop.is_overdue(SECONDS_FOR_CHUNK))
+            if len(moved) < len(groups):
                 break
-            place.groups, records = [states for states, _ in moved], join([made for _, made in moved])
+            checkpoint.groups, draws = [states for states, _ in moved], join_chains([made for _, made in moved])
             seconds = perf_counter() - begun
-            if is_warming_up and steps is None:
-                place.warm.append(np.concatenate([records.x, records.info.log_density[..., None]], axis=-1))
-            place.done += count
-            place.t += count * place.steps
-            place.seconds += 0.0 if is_warming_up else seconds
+            if is_warming_up and schedule.steps is None:
+                checkpoint.warm.append(np.concatenate([draws.x, draws.info.log_density[..., None]], axis=-1))
+            checkpoint.done += count
+            checkpoint.t += count * checkpoint.steps
+            checkpoint.seconds += 0.0 if is_warming_up else seconds
             pace = max(1, min(4 * count, round(count * LONGEST / seconds)))
-            keep(place, records)
-            report(Progress(place.done, total, tune, records))
+            record(checkpoint, draws)
+            report(Progress(checkpoint.done, total, tune, draws))
+
+
+def is_small(program: Program, target: Target) -> bool:
+    """Whether compiling a step takes longer than running it, and Python around it longer than the step."""
+    return has_few_sites(program) and target.largest(*program.abstract_arguments()) <= MEDIUM_ARRAY
 
 
 def capacity_for(program: Program) -> int:
     """How many draws the compiled function should have room for."""
     arrays = jax.tree.leaves(program.abstract_arguments()[:2])
     size = sum(a.size * a.dtype.itemsize for a in arrays)
-    return int(np.clip(MOST_BYTES // max(size, 1), 1, MOST_DRAWS))
+    return int(np.clip(CHUNK_BYTES // max(size, 1), 1, CHUNK_DRAWS))
 
 
 def _keys(key: Key, purpose: int, num_chains: int) -> Key:
-    """Of each chain, for that purpose."""
+    """One for each chain, for that purpose."""
     return fold_in(fold_in(key, purpose), np.arange(num_chains))
 
 
-def _number(number: int) -> np.ndarray:
-    return np.asarray(number, np.int32)
-
-
 def _efficiency(warm: list[np.ndarray]) -> float:
-    """Effective draws for each draw in the second half of the warm-up, of x and of its log density; 1 if unknown.
+    """Effective draws per draw in the second half of the warm-up, of x and of its log density; 1 if unknown.
 
-    Chains are judged one by one: that they sit in different modes is not mended by more steps.
+    Chains are judged one by one: that they are in different modes is not mended by more steps.
     """
-    length = sum(part.shape[1] for part in warm)
+    length = sum(piece.shape[1] for piece in warm)
     if length < 2 * FEWEST_WARM:
         return 1.0
     columns = np.concatenate(warm, axis=1)[:, length // 2 :]
@@ -204,66 +234,64 @@ def _efficiency(warm: list[np.ndarray]) -> float:
     return 1.0 if np.isnan(ess).all() else float(np.nanmean(ess))
 
 
-def _advance(kernel: Kernel, capacity: int) -> Callable[..., tuple[Any, Record]]:
-    """A chunk of some chains: `count` draws of `steps` steps from draw number `first`, step number `t`.
+class _Chunk:
+    """The function that the loop compiles: a chunk of draws of some chains."""
 
-    The records have axes (draw, chain), with room for `capacity` draws.
-    """
-    target = kernel.target
-    assert isinstance(target, Target)
+    def __init__(self, kernel: Kernel, capacity: int):
+        assert isinstance(kernel.target, Target)
+        self.kernel, self.target, self.capacity = kernel, kernel.target, capacity
+        # Jitted, so that each is traced once, though it is also asked for its shapes.
+        self._step, self._record = jax.jit(self._step_once), jax.jit(self._at_draw)
 
-    @jax.jit  # traced once, though it is used for its shapes, too
-    def step(key: Array, state: Any, data: Data, t: Array, length: Array) -> tuple[Any, Any]:
+    def advance(
+        self, keys: Array, keys_record: Array, states: Any, data: Data, counters: Counters
+    ) -> tuple[Any, Draws]:
+        """The states after the chunk, and its draws, with axes (draw, chain) and room for `capacity` of them."""
+        is_alone = num_chains_of(keys) == 1
+        draw = _alone(self._draw) if is_alone else jax.vmap(self._draw, (0, 0, 0, None, None), axis_name=CHAINS)
+        shapes = jax.eval_shape(draw, keys, keys_record, states, data, counters)[1]
+        # Draws come first and chains second, so that what a draw adds is contiguous.
+        empty = jax.tree.map(lambda a: jnp.zeros((self.capacity, *a.shape), a.dtype), shapes)
+
+        def one(i: Array, carry: tuple[Any, Draws]) -> tuple[Any, Draws]:
+            states, kept = carry
+            now = replace(counters, draw=counters.draw + i, t=counters.t + i * counters.steps)
+            states, made = draw(keys, keys_record, states, data, now)
+            return states, jax.tree.map(lambda a, row: jax.lax.dynamic_update_index_in_dim(a, row, i, 0), kept, made)
+
+        return jax.lax.fori_loop(0, counters.count, one, (states, empty))
+
+    def _draw(self, key: Array, key_record: Array, state: Any, data: Data, counters: Counters) -> tuple[Any, Draws]:
+        """One draw of one chain: some steps of the kernel."""
+        t, steps = counters.t, counters.steps
+        info = jax.eval_shape(self._step, key, state, data, t, counters.warmup)[1]
+
+        def one(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            state, gathered = carry
+            state, info = self._step(key, state, data, t + i, counters.warmup)
+            return state, jax.tree_util.tree_map_with_path(partial(_gather, steps), gathered, info)
+
+        nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), info)
+        state, info = jax.lax.fori_loop(0, steps, one, (state, nothing))
+        gradient, z = self._record(key_record, state, data, counters.draw)
+        return state, Draws(state.x, z, gradient, info, counters.draw)
+
+    def _step_once(self, key: Array, state: Any, data: Data, t: Array, warmup: Array) -> tuple[Any, Any]:
         key_step, key_adapt = later(key, 2 * t), later(key, 2 * t + 1)
-        state, info = kernel.step(key_step, state, data, t)
-        adapted = jax.lax.cond(t < length, lambda: kernel.adapt(key_adapt, state, info, data, t, length), lambda: state)
-        return adapted, info
+        state, info = self.kernel.step(key_step, state, data, t)
+        adapt = lambda: self.kernel.adapt(key_adapt, state, info, data, t, warmup)  # noqa: E731
+        return jax.lax.cond(t < warmup, adapt, lambda: state), info
 
-    @jax.jit
-    def record(key: Array, state: Any, data: Data, number: Array) -> tuple[Array, Nuisance]:
+    def _at_draw(self, key: Array, state: Any, data: Data, number: Array) -> tuple[Array, Nuisance]:
         """The gradient at a draw, and all of z."""
         key_move, key_recover = later(key, 2 * number), later(key, 2 * number + 1)
         # Without an accept/reject step, z was drawn for another x than the one reported.
-        z = state.z if kernel.is_exact else target.move(key_move, state.x, state.z, data)
-        return kernel.gradient(state, z, data), target.recovered(key_recover, state.x, z, data)
-
-    def draw(
-        key: Array, key_record: Array, state: Any, data: Data, number: Array, t: Array, steps: Array, length: Array
-    ) -> tuple[Any, Record]:
-        infos = jax.eval_shape(step, key, state, data, t, length)[1]
-
-        def one(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-            state, told = carry
-            state, info = step(key, state, data, t + i, length)
-            return state, jax.tree_util.tree_map_with_path(partial(_gather, steps), told, info)
-
-        nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), infos)
-        state, told = jax.lax.fori_loop(0, steps, one, (state, nothing))
-        gradient, z = record(key_record, state, data, number)
-        return state, Record(state.x, z, gradient, told, number)
-
-    def advance(
-        keys: Array, keys_record: Array, states: Any, data: Data,
-        first: Array, count: Array, t: Array, steps: Array, length: Array,
-    ) -> tuple[Any, Record]:  # fmt: skip
-        is_alone = num_chains_of(keys) == 1
-        draws = _alone(draw) if is_alone else jax.vmap(draw, in_axes=(0, 0, 0, *(None,) * 5), axis_name=CHAINS)
-        shapes = jax.eval_shape(draws, keys, keys_record, states, data, first, t, steps, length)[1]
-        # Draws come first and chains second, so that what a draw adds lies together.
-        empty = jax.tree.map(lambda a: jnp.zeros((capacity, *a.shape), a.dtype), shapes)
-
-        def one(i: Array, carry: tuple[Any, Record]) -> tuple[Any, Record]:
-            states, kept = carry
-            states, made = draws(keys, keys_record, states, data, first + i, t + i * steps, steps, length)
-            return states, jax.tree.map(lambda a, row: jax.lax.dynamic_update_index_in_dim(a, row, i, 0), kept, made)
-
-        return jax.lax.fori_loop(0, count, one, (states, empty))
-
-    return advance
+        z = state.z if self.kernel.is_exact else self.target.move(key_move, state.x, state.z, data)
+        return self.kernel.gradient(state, z, data), self.target.recovered(key_recover, state.x, z, data)
 
 
 def _alone(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """A draw of one chain as if there were more: without the names and batches of axes that these take."""
+    """A draw of one chain with an axis of chains of length 1, without the batching that `vmap` adds."""
 
     def draws(keys: Array, keys_record: Array, states: Any, *rest: Any) -> Any:
         one = jax.tree.map(lambda a: a[0], (keys, keys_record, states))
@@ -272,10 +300,10 @@ def _alone(draw: Callable[..., Any]) -> Callable[..., Any]:
     return draws
 
 
-def _gather(steps: Array, path: Any, told: Array, now: Array) -> Array:
-    """One report for the steps of a draw: the last density and count, any alarm, the mean of the rest."""
+def _gather(steps: Array, path: Any, gathered: Array, now: Array) -> Array:
+    """One info for the steps of a draw: the last density and count, any alarm, the mean of the rest."""
     if now.dtype == bool:
-        return told | now
+        return gathered | now
     if path[0].name == "log_density" or jnp.issubdtype(now.dtype, jnp.integer):
         return now
-    return told + now / steps
+    return gathered + now / steps

@@ -3,20 +3,31 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 
+from sumout.results.data_tree import Draws
 from sumout.results.effective_draws import slowest
-from sumout.results.record import Progress
 
 SHOWN = {"acceptance_rate": "acceptance", "noise_share": "noise share"}
 MOST_CHAINS = 8  # of which each is shown
-RECENT = 1000  # draws by which the effective ones are judged
-FEWEST = 20
-SELDOM = 2.0  # seconds between two such judgements
+RECENT = 1000  # draws from which the effective sample size is estimated
+FEWEST = 20  # draws for that
+SELDOM = 2.0  # seconds between two such estimates
 
 Show = Callable[[str, int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: draws done (warm-up included) and the latest chunk of them."""
+
+    done: int
+    total: int
+    tune: int
+    latest: Draws
 
 
 @contextmanager
@@ -50,7 +61,7 @@ def bar(wanted: bool | None, title: str) -> Iterator[Show | None]:
 
 
 class Notes:
-    """What to say of the chains beside the bar: acceptance or noise share and divergences of each, effective draws."""
+    """Diagnostics beside the bar: acceptance rate or noise share and divergences of each chain, effective draws."""
 
     def __init__(self):
         self._diverged = np.zeros((), int)
@@ -58,7 +69,7 @@ class Notes:
         self._told, self._effective = 0.0, ""
 
     def add(self, progress: Progress) -> str:
-        """Take a chunk into account, and say how things are."""
+        """Take a chunk into account; the diagnostics so far."""
         info = vars(progress.latest.info)
         words = [
             f"{name} {_each(np.mean(info[field], axis=1), '{:.2f}')}" for field, name in SHOWN.items() if field in info
@@ -70,7 +81,7 @@ class Notes:
         return " · ".join(word for word in words if word)
 
     def _effective_draws(self, progress: Progress) -> str:
-        """Of all draws, judged by the latest; worked out now and then."""
+        """Of all draws, estimated now and then from the latest."""
         latest = progress.latest
         self._recent.append(np.concatenate([latest.x, latest.info.log_density[..., None]], axis=-1))
         while sum(part.shape[1] for part in self._recent[1:]) > RECENT:

@@ -1,9 +1,9 @@
-"""`sumout.sample`: the whole walk from a program to its posterior."""
+"""`sumout.sample`: from a program to draws from its posterior."""
 
 import json
 import os
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,27 +19,27 @@ from sumout.model.program import Nuisance, Program
 from sumout.plan.plan import Plan, plan_for
 from sumout.plan.target import make_target
 from sumout.randomness import Key, new_key, split
-from sumout.results.data_tree import Naming
+from sumout.results.data_tree import PostProcessing
 from sumout.results.likelihood import build_likelihood
-from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, capacity_for, is_small
+from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, is_small
 from sumout.run.progress import progress_bar
 from sumout.run.starts import Starts
+from sumout.store.backend import MemoryBackend, TraceBackend
+from sumout.store.folder import open_folder
 from sumout.store.format import identify
-from sumout.store.in_memory import InMemory
-from sumout.store.write import open_store
 from sumout.threads import stoppable
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-
-# All that is worked out and compiled to sample from a program; kept with it, so that a second run starts at once.
-
 T = TypeVar("T")
 
 
 class Setup:
-    """A program with a plan and a kernel, ready to run; what does not depend on the seed or on numbers of draws."""
+    """All that is compiled to sample from a program with a plan and a kernel, whatever the seed and number of draws.
+
+    It is kept with the program, so that a second run starts at once.
+    """
 
     def __init__(self, plan: Plan, kernel: Kernel):
         self.plan, self.kernel = plan, kernel
@@ -51,35 +51,35 @@ class Setup:
         self.loop = Loop(kernel.bind(target), capacity_for(self.program), group)
         self._guard = self._kept("guard", lambda: Guard(plan))
 
-    def naming(self, log_likelihood: bool) -> Naming:
-        """For the draws, with the likelihood of every datum if that is wanted."""
+    def postprocessing(self, log_likelihood: bool) -> PostProcessing:
+        """Of the draws, with the log likelihood of every datum if that is wanted."""
         likelihood = (
             self._kept("likelihood", lambda: build_likelihood(self.plan)) if log_likelihood else "not asked for"
         )
-        return self._kept(("naming", log_likelihood), lambda: Naming(self.program, likelihood))
+        return self._kept(("postprocessing", log_likelihood), lambda: PostProcessing(self.program, likelihood))
 
-    def prepare(self, chains: int, naming: Naming) -> None:
+    def prepare(self, chains: int, postprocess: PostProcessing) -> None:
         """Begin to compile what a run of so many chains needs, in the background; what it waits for longest first."""
-        if not self._target.is_still:  # then climbs take their time
+        if not self._target.is_still:  # then the ascents to starts take longest
             self.starts.prepare(chains)
         self.loop.prepare(self.program, chains)
         examine(self.plan).prepare()
         self._guard.prepare()
         self.starts.prepare(chains)
-        naming.prepare()
+        postprocess.prepare()
 
     def guard(self, key: Key, x: jax.Array, z: Nuisance) -> None:
-        """Check the reading at a point, the first time the program is run with this plan."""
+        """Compare the reading with the program at a point, the first time it is run with this plan."""
         self._kept("guarded", lambda: self._guard.compare(key, x, z))
 
     def _kept(self, name: Any, make: Callable[[], T]) -> T:
-        """What is the same for all kernels."""
+        """Made once for the program and the plan, whatever the kernel."""
         return self.program.remember((name, id(self.plan)), make)
 
 
-def set_up(program: Program, kernel: Any, wishes: Mapping[str, str] | None) -> Setup:
-    """The setup for what the user asks for, the same object when the same is asked for again."""
-    plan = plan_for(program, wishes)
+def set_up(program: Program, kernel: Any, overrides: Mapping[str, str] | None) -> Setup:
+    """The setup for a kernel and overrides of the plan, the same object for the same of them."""
+    plan = plan_for(program, overrides)
     chosen = find_kernel(kernel, plan)
     return program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen))
 
@@ -115,22 +115,22 @@ def sample(
             a certain way: "joint", "gibbs", "metropolis" or "prior". By default sums are taken where they are cheap;
             `sumout.explain` says which.
         log_likelihood: add the group `log_likelihood`.
-        store: a folder to write the draws to as they are made. If the run that is asked for is there already, finished
-            or not, it is gone on with, and the draws are those that it would have made undisturbed; `draws` may be
-            larger than before. The result then stays on the disk until it is looked at; `sumout.load` reads it again.
-        chunk: draws computed between two looks at the progress; None for as many as take a second. Does not change the
+        store: a folder to write the draws to as they are made. If the same run is there already, finished or not, it is
+            resumed, and the draws are those that it would have made uninterrupted; `draws` may be larger than
+            before. The result then stays on the disk until it is looked at; `sumout.load` reads it again.
+        chunk: draws computed between two reports of progress; None for as many as take a second. Does not change the
             draws.
 
     Returns:
         A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;
-        `sample_stats` what the kernel reports; `tuned` what its warm-up has learnt; `observed_data` the data;
+        `sample_stats` what the kernel reports; `tuned` what its warm-up has tuned; `observed_data` the data;
         `unconstrained_posterior` x on the real line and `unconstrained_gradient` the gradient there, for the bias meter
         of `sumout.summary`; `log_likelihood` log p(y_i | x) of every datum with its z summed out, as leave-one-out
         cross-validation wants. Where a datum's z cannot be summed out that group is missing, and
         `posterior.attrs["log_likelihood"]` says why. After Ctrl-C or SIGTERM it holds what was drawn until then, and
         `posterior.attrs["complete"]` is False; that takes a few seconds at most, for which draws still being made, or
-        not named by then, are left out. If there is none yet, KeyboardInterrupt is raised; with `store` the same call
-        goes on later. A second signal leaves at once, without a result.
+        not post-processed by then, are left out. If there is none yet, KeyboardInterrupt is raised; with `store` the
+        same call resumes the run later. A second signal ends it at once, without a result.
 
     Example:
         >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
@@ -144,43 +144,36 @@ def sample(
         >>> dict(result.posterior.z.sizes)
         {'chain': 2, 'draw': 50, 'points': 3}
     """
-    _check_options(
-        program,
-        draws=draws,
-        tune=tune,
-        steps=1 if steps is None else steps,
-        chains=chains,
-        seed=seed,
-        chunk=1 if chunk is None else chunk,
-    )
+    at_least_one = {"steps": 1 if steps is None else steps, "chunk": 1 if chunk is None else chunk}
+    _check_options(program, draws=draws, tune=tune, chains=chains, seed=seed, **at_least_one)
     with stoppable() as stop:
-        key_start, key_guard, key_run, key_naming = split(new_key(seed), 4)
+        key_start, key_guard, key_run, key_process = split(new_key(seed), 4)
         with program.alone(), without_collection():
             ready = set_up(program, kernel, plan)
-            naming = ready.naming(log_likelihood)
-            ready.prepare(chains, naming)
-        check_plan(ready.plan).tell()
+            postprocess = ready.postprocessing(log_likelihood)
+            ready.prepare(chains, postprocess)
+        check_plan(ready.plan).raise_or_warn()
         options = {
             "kernel": repr(ready.kernel), "seed": seed, "tune": tune,
             "plan": json.dumps(dict(plan or {})), "drawn": ready.plan.drawn,
         }  # fmt: skip
         if store is None:
-            keeper = nullcontext(InMemory(ready.kernel, naming, options, draws, key_naming, stop))
+            opened: AbstractContextManager[TraceBackend] = nullcontext(
+                MemoryBackend(ready.kernel, postprocess, options, draws, key_process, stop)
+            )
         else:
             identity = identify(program, options | {"chains": chains, "steps": steps, "log_likelihood": log_likelihood})
-            keeper = open_store(store, identity, ready.kernel, naming, options, draws, key_naming, stop)
-        with keeper as keep:
+            opened = open_folder(store, identity, ready.kernel, postprocess, options, draws, key_process, stop)
+        with opened as backend:
             with progress_bar(progress, chains) as report:
-                place = keep.place(ready.loop.shapes(program, chains))
-                if place is None:
+                checkpoint = backend.resume(ready.loop.shapes(program, chains))
+                if checkpoint is None:
                     points, z = ready.starts.find(key_start, chains)
                     ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
-                    place = ready.loop.start(key_run, points, z, steps)
-                ready.loop.run(
-                    key_run, place, program.data, draws=draws, tune=tune, steps=steps, chunk=chunk, keep=keep,
-                    report=report, stop=stop,
-                )  # fmt: skip
-            return keep.result(place)
+                    checkpoint = ready.loop.start(key_run, points, z, steps)
+                schedule = Schedule(draws, tune, steps, chunk)
+                ready.loop.run(key_run, checkpoint, program.data, schedule, backend.record, report, stop)
+            return backend.result(checkpoint)
 
 
 def _check_options(program: Any, **numbers: Any) -> None:

@@ -1,24 +1,33 @@
-"""Short ascents from random points, several at once.
+"""Where chains start: for each chain several short ascents from random points, of which the best is followed.
 
-Adam on log p(x, y) or, where z is drawn, on log p(x, z, y) with z moved before every gradient. Before x sets out, z is
-given time to settle. Only one step is compiled, z moved and the gradient; what little remains is NumPy's work, as a
-compiled climb would take as long to compile as the loop of a kernel.
+An ascent is Adam on log p(x, y) or, where z is drawn, on log p(x, z, y) with z moved before every gradient. Before x
+sets out, z is equilibrated by some sweeps. Only one step is compiled, z moved and the gradient; what little remains is
+NumPy's work, as a compiled ascent would take as long to compile as the loop of a kernel. Where there is much data,
+modes are narrow and far apart: ascents go on for a second round there, unless enough of them have come to about the
+same height by then.
 
-Where there is much data, hills are narrow and valleys long: climbs go on for a second round there, unless enough of
-them have come to about the same height by then.
+A chain follows the ascent that ends highest, so that a minor mode does not trap it when one of its restarts has found a
+better one. Where all ascents of a chain end clearly lower than those of another, it follows one of the other's. Ascents
+are short: they are to find the right mode, not the spike of infinite density that, say, a mixture has where a component
+collapses onto a point.
+
+A chain does not start at the optimum, which would be the same for all, but on the way there, where its ascent first
+came near it: chains remain over-dispersed, as r_hat wants them. In a Gaussian the log density of draws has a deviation
+of √(½ num_x), and two of these are the measure of what is near and what is clearly lower. Much lower, a chain could
+still slide into another mode.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array
 
-from sumout.checks.blame import describe_failure
+from sumout.checks.nonfinite_terms import explain_no_start
 from sumout.compile.ahead import Ahead, has_few_sites
+from sumout.compile.policy import USUAL_CHAINS
 from sumout.errors import StartError
 from sumout.kernels.leapfrog import Point
 from sumout.model.arguments import as_jax
@@ -29,42 +38,87 @@ from sumout.randomness import Key, fold_in, generator, split, words_of
 from sumout.run.loop import is_small
 from sumout.threads import in_threads, is_left_behind
 
-SETTLING_SWEEPS = 10
+RESTARTS = 8  # ascents for each chain
+SWEEPS = 10  # over z before x moves, and at the start that is chosen
 FIRST_ROUND, SECOND_ROUND = 200, 800  # steps
 KEPT_POINTS = 100  # about as many of each round, the last one among them
-# Half-way, less before and after; Adam moves each coordinate by about as much in a step. Slow at first: large steps
-# would empty one component of a mixture before it has found its place.
-CLIMBING_RATE, FIRST_STEPS = 0.5, 100
-USUAL_CHAINS = 4
+# The largest rate, reached after the first steps; Adam moves each coordinate by about as much in a step. Slow at first:
+# large steps would empty one component of a mixture before it has found its place.
+LEARNING_RATE, FIRST_STEPS = 0.5, 100
 MEAN_MEMORY, SQUARE_MEMORY, LEAST_SPEED = 0.9, 0.999, 1e-8  # β₁, β₂ and ε of Adam
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["points", "z", "tops"], meta_fields=[])
+class Starts:
+    """The search for starts, compiled once for a program and its target."""
+
+    def __init__(self, program: Program, target: Target):
+        self.program, self.target = program, target
+        self._ascents = Ascents(program, target, RESTARTS)
+
+    def prepare(self, num_chains: int) -> None:
+        """Begin to compile for so many chains."""
+        self._ascents.prepare(num_chains)
+
+    def find(self, key: Key, num_chains: int) -> tuple[Point, Nuisance]:
+        """For each chain a point of finite density and gradient and a z, with a leading axis of chains."""
+        data = as_jax(self.program.data)
+        keys = fold_in(np.asarray(words_of(key)), np.arange(num_chains))
+        keys_ascent, keys_equilibrate = np.stack([split(key) for key in keys], axis=1)
+        optima = self._ascents.run(keys_ascent, data, below=self._ascents.spread)
+        where = choose_ascents(optima.log_density, self._ascents.spread)
+        points, z = jax.tree.map(lambda a: a[where], (optima.points, optima.z))
+        if not np.isfinite(optima.log_density).any():
+            density, restarts = self.target.log_density, f"{RESTARTS} restarts for each chain"
+            raise StartError(explain_no_start(self.program, density, points.x, z, restarts))
+        return points, self._ascents.equilibrate(keys_equilibrate, points.x, z, data)
+
+
+def choose_ascents(log_density: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
+    """Which ascent each chain follows, by chain and restart: its own highest, or another's if that is clearly higher.
+
+    No two chains follow the same ascent while there are others as good.
+
+    >>> chain, number = choose_ascents(np.array([[-9.0, -2.0], [-30.0, -20.0], [-3.0, -20.0]]), spread=8.0)
+    >>> chain.tolist(), number.tolist()
+    ([0, 0, 2], [1, 0, 0])
+    """
+    best = log_density.argmax(axis=1)
+    is_good = log_density >= log_density.max() - spread
+    lost = ~is_good.any(axis=1)
+    free = is_good.copy()
+    free[np.arange(len(best)), best] = False
+    others = np.argwhere(free if free.any() else is_good)
+    chain = np.arange(len(best))
+    chain[lost], best[lost] = np.resize(others, (lost.sum(), 2)).T
+    return chain, best
+
+
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Tries:
-    """What some climbs came to, with axes (key, try).
+class Optima:
+    """What ascents have found, with axes (key, restart).
 
     Attributes:
-        points: the first on each way that are near its top.
+        points: the first of each ascent that is near its optimum.
         z: the last.
-        tops: the highest sound log densities, −∞ where there was none.
+        log_density: at the optimum, −∞ where no point had a finite density and gradient.
     """
 
     points: Point
     z: Any
-    tops: np.ndarray
+    log_density: np.ndarray
 
 
 @dataclass
-class Way:
-    """Tries on their way up, in step.
+class AscentState:
+    """Ascents that run side by side.
 
     Attributes:
         x, z: where they are.
-        keys: of those that climb together.
-        mean, square: of the gradients, as Adam weighs them.
+        keys: one for the restarts of a chain.
+        mean, square: moments of the gradients, as Adam weighs them.
         done: steps so far.
-        path: points on the way.
+        path: x, log density and gradient at some of the steps.
     """
 
     x: np.ndarray
@@ -76,20 +130,20 @@ class Way:
     path: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
 
 
-class Climbs:
-    """Climbs of so many tries for each key, compiled once for a program and its target.
+class Ascents:
+    """Ascents from so many random points for each key, compiled once for a program and its target.
 
     Attributes:
-        spread: two deviations of the log density of draws, were they from a Gaussian with as many coordinates; climbs
-            whose tops differ by less count as of the same height.
+        spread: two deviations of the log density of draws, were they from a Gaussian with as many coordinates; optima
+            that differ by less count as equally high.
     """
 
-    def __init__(self, program: Program, target: Target, tries: int):
-        self.program, self.target, self.tries = program, target, tries
+    def __init__(self, program: Program, target: Target, restarts: int):
+        self.program, self.target, self.restarts = program, target, restarts
         self.is_small = is_small(program, target)
         self.spread = float(np.sqrt(2 * (program.num_x + (0 if target.is_still else program.num_z))))
-        settling = np.zeros(0 if target.is_still else SETTLING_SWEEPS)
-        first, second = np.concatenate([settling, _rates(FIRST_ROUND)]), _rates(SECOND_ROUND)
+        z_only = np.zeros(0 if target.is_still else SWEEPS)  # steps in which x stays
+        first, second = np.concatenate([z_only, _rates(FIRST_ROUND)]), _rates(SECOND_ROUND)
         self._rounds = [first] if has_few_sites(program) else [first, second]
 
         def step(keys: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Array, Nuisance]:
@@ -103,157 +157,97 @@ class Climbs:
                 return jax.lax.map(lambda each: one(*each), (keys, x, z))
             return jax.vmap(one)(keys, x, z)
 
-        climbs = 1 if self.is_small else USUAL_CHAINS
-        self._step = Ahead(step, times=climbs * sum(map(len, self._rounds)))
+        calls = 1 if self.is_small else USUAL_CHAINS
+        self._step = Ahead(step, times=calls * sum(map(len, self._rounds)))
 
     def prepare(self, num_keys: int) -> None:
         """Begin to compile for so many keys."""
         x, z, data = self.program.abstract_arguments()
         each = jax.ShapeDtypeStruct((2,), np.uint32), x, z
-        num = self.tries * self._together(num_keys)
+        num = self.restarts * self._together(num_keys)
         self._step.prepare(*jax.tree.map(lambda a: jax.ShapeDtypeStruct((num, *a.shape), a.dtype), each), data)
 
-    def climb(self, keys: Key, data: Data, below: float) -> Tries:
-        """From random points up, to the first of each climb that is so many nats below its top."""
+    def run(self, keys: Key, data: Data, below: float) -> Optima:
+        """Ascend from random points; the points are the first of each ascent `below` nats or less from its optimum."""
         together = self._together(len(keys))
-        ways = [self._begin(keys[i : i + together]) for i in range(0, len(keys), together)]
+        ascents = [self._start(keys[i : i + together]) for i in range(0, len(keys), together)]
         for rates in self._rounds:
-            in_threads(lambda way, rates=rates: self._go_on(way, rates, data), ways)
-            found = [(*_near_tops(way.path, below), way.z) for way in ways]
-            points, tops, z = jax.tree.map(
-                lambda *a: np.concatenate(a).reshape(len(keys), self.tries, *a[0].shape[1:]), *found
+            in_threads(lambda ascent, rates=rates: self._advance(ascent, rates, data), ascents)
+            found = [(*_near_optima(ascent.path, below), ascent.z) for ascent in ascents]
+            points, highest, z = jax.tree.map(
+                lambda *a: np.concatenate(a).reshape(len(keys), self.restarts, *a[0].shape[1:]), *found
             )
-            if (tops >= tops.max() - self.spread).sum() >= max(len(keys), 2):
+            if (highest >= highest.max() - self.spread).sum() >= max(len(keys), 2):
                 break
-        return Tries(points, z, tops)
+        return Optima(points, z, highest)
 
-    def settle(self, keys: Key, x: np.ndarray, z: Any, data: Data) -> Any:
-        """Z after some sweeps, one for each key, x and z."""
+    def equilibrate(self, keys: Key, x: np.ndarray, z: Any, data: Data) -> Any:
+        """Values of z after some sweeps at x, for each key one x and one z."""
         if self.target.is_still:
             return z
         together = self._together(len(keys))
 
         def some(first: int) -> Any:
             group, x_each, z_each = jax.tree.map(lambda a: a[first : first + together], (keys, x, z))
-            x_each, z_each = jax.tree.map(lambda a: np.repeat(a, self.tries, axis=0), (x_each, z_each))
-            for i in range(SETTLING_SWEEPS):
-                each = np.concatenate([split(fold_in(key, i), self.tries) for key in group])
+            x_each, z_each = jax.tree.map(lambda a: np.repeat(a, self.restarts, axis=0), (x_each, z_each))
+            for i in range(SWEEPS):
+                each = np.concatenate([split(fold_in(key, i), self.restarts) for key in group])
                 z_each = self._step(each, x_each, z_each, data)[2]
-            return jax.tree.map(lambda a: np.asarray(a)[:: self.tries], z_each)
+            return jax.tree.map(lambda a: np.asarray(a)[:: self.restarts], z_each)
 
         return jax.tree.map(lambda *a: np.concatenate(a), *in_threads(some, range(0, len(keys), together)))
 
     def _together(self, num_keys: int) -> int:
-        """Keys whose tries climb in step: all of a small program, whose steps take less time than Python's between."""
+        """Keys whose ascents share a call: all, where a step takes less time than the Python between two of them."""
         return num_keys if self.is_small else 1
 
-    def _begin(self, keys: Key) -> Way:
-        """Where the tries of some keys begin, those of each as if it were alone."""
+    def _start(self, keys: Key) -> AscentState:
+        """Random points for the ascents of some keys, those of each as if it were alone."""
         keys_guess, keys_steps = np.stack([split(key) for key in keys], axis=1)
         rngs = [generator(key) for key in keys_guess]
-        begun = [(guess_x(rng, self.program, self.tries), guess_z(rng, self.program, self.tries)) for rng in rngs]
+        begun = [(guess_x(rng, self.program, self.restarts), guess_z(rng, self.program, self.restarts)) for rng in rngs]
         x, z = jax.tree.map(lambda *each: np.concatenate(each), *begun)
-        return Way(x, z, keys_steps, np.zeros_like(x), np.zeros_like(x))
+        return AscentState(x, z, keys_steps, np.zeros_like(x), np.zeros_like(x))
 
-    def _go_on(self, way: Way, rates: np.ndarray, data: Data) -> None:
-        """Climb further, a step for each rate."""
-        numbers = np.arange(way.done, way.done + len(rates))
-        counters = numbers[:, None] * self.tries + np.arange(self.tries)
-        keys_of_steps = np.concatenate([fold_in(key, counters) for key in way.keys], axis=1)
-        step = self._step.compiled(keys_of_steps[0], way.x, way.z, data)
+    def _advance(self, ascent: AscentState, rates: np.ndarray, data: Data) -> None:
+        """A step of Adam for each learning rate."""
+        numbers = np.arange(ascent.done, ascent.done + len(rates))
+        counters = numbers[:, None] * self.restarts + np.arange(self.restarts)
+        keys_of_steps = np.concatenate([fold_in(key, counters) for key in ascent.keys], axis=1)
+        step = self._step.compiled(keys_of_steps[0], ascent.x, ascent.z, data)
         for i, rate, keys in zip(numbers + 1, rates, keys_of_steps, strict=True):
             if is_left_behind():
                 return
-            log_density, gradient, way.z = step(keys, way.x, way.z, data)
+            log_density, gradient, ascent.z = step(keys, ascent.x, ascent.z, data)
             log_density, gradient = np.asarray(log_density), np.asarray(gradient)
             if (numbers[-1] + 1 - i) % (len(rates) // KEPT_POINTS) == 0:
-                way.path.append((way.x, log_density, gradient))
-            uphill = np.where(_is_sound(log_density, gradient)[:, None], gradient, 0.0).astype(way.x.dtype)
+                ascent.path.append((ascent.x, log_density, gradient))
+            uphill = np.where(_is_finite(log_density, gradient)[:, None], gradient, 0.0).astype(ascent.x.dtype)
             with np.errstate(over="ignore", under="ignore"):
-                way.mean = MEAN_MEMORY * way.mean + (1 - MEAN_MEMORY) * uphill
-                way.square = SQUARE_MEMORY * way.square + (1 - SQUARE_MEMORY) * uphill**2
-                speed = np.sqrt(way.square / (1 - SQUARE_MEMORY**i)) + LEAST_SPEED
-                way.x = (way.x + rate * way.mean / (1 - MEAN_MEMORY**i) / speed).astype(way.x.dtype)
-        way.done += len(rates)
-        way.z = jax.tree.map(np.asarray, way.z)
+                ascent.mean = MEAN_MEMORY * ascent.mean + (1 - MEAN_MEMORY) * uphill
+                ascent.square = SQUARE_MEMORY * ascent.square + (1 - SQUARE_MEMORY) * uphill**2
+                speed = np.sqrt(ascent.square / (1 - SQUARE_MEMORY**i)) + LEAST_SPEED
+                ascent.x = (ascent.x + rate * ascent.mean / (1 - MEAN_MEMORY**i) / speed).astype(ascent.x.dtype)
+        ascent.done += len(rates)
+        ascent.z = jax.tree.map(np.asarray, ascent.z)
 
 
 def _rates(num: int) -> np.ndarray:
-    """Of so many steps: up in a line, then down in half a wave."""
+    """Learning rates of so many steps: a linear warm-up, then cosine decay."""
     first = np.arange(FIRST_STEPS) / FIRST_STEPS
     rest = 0.5 * (1 + np.cos(np.pi * np.arange(num - FIRST_STEPS) / (num - FIRST_STEPS)))
-    return CLIMBING_RATE * np.concatenate([first, rest])
+    return LEARNING_RATE * np.concatenate([first, rest])
 
 
-def _near_tops(path: Sequence[Any], below: float) -> tuple[Point, np.ndarray]:
-    """Of each try the first point no more than so many nats below its highest, and how high that is."""
+def _near_optima(path: Sequence[Any], below: float) -> tuple[Point, np.ndarray]:
+    """Of each ascent the first point no more than so many nats below its optimum, and the log density there."""
     points: Any = [np.stack(steps) for steps in zip(*path, strict=True)]
     _, log_density, gradient = points
-    sound = np.where(_is_sound(log_density, gradient), log_density, -np.inf)
-    tops = sound.max(axis=0)
-    where = np.argmax(sound >= tops - below, axis=0), np.arange(len(tops))
-    return Point(*(part[where] for part in points)), tops
+    finite = np.where(_is_finite(log_density, gradient), log_density, -np.inf)
+    highest = finite.max(axis=0)
+    where = np.argmax(finite >= highest - below, axis=0), np.arange(len(highest))
+    return Point(*(part[where] for part in points)), highest
 
 
-def _is_sound(log_density: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def _is_finite(log_density: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     return np.isfinite(log_density) & np.isfinite(gradient).all(axis=-1)
-
-
-# Where chains start: several short ascents for each chain, the best one followed.
-#
-# Each try draws x and z at random and climbs (`climb.py`). The try that ends highest wins, so that a minor mode does
-# not trap a chain when one of its tries has found a better one. Where all tries of a chain end clearly lower than
-# those of another, it follows one of the other's. Climbs are short: they are to find the right hill, not the spike of
-# infinite density that, say, a mixture has where a component collapses onto a point.
-#
-# A chain does not start at the top, which would be the same for all, but on the way there, where its climb first came
-# near it: chains remain over-dispersed, as r_hat wants them. In a Gaussian the log density of draws has a deviation of
-# √(½ num_x), and two of these are the measure of what is near and what is clearly lower. Much lower, a chain could
-# still slide down another hill.
-
-TRIES = 8
-
-
-class Starts:
-    """The search for starts, compiled once for a program and its target."""
-
-    def __init__(self, program: Program, target: Target):
-        self.program, self.target = program, target
-        self._climbs = Climbs(program, target, TRIES)
-
-    def prepare(self, num_chains: int) -> None:
-        """Begin to compile for so many chains."""
-        self._climbs.prepare(num_chains)
-
-    def find(self, key: Key, num_chains: int) -> tuple[Point, Nuisance]:
-        """For each chain a point of finite density and gradient and a z, with a leading axis of chains."""
-        data = as_jax(self.program.data)
-        keys = fold_in(np.asarray(words_of(key)), np.arange(num_chains))
-        keys_climb, keys_settle = np.stack([split(key) for key in keys], axis=1)
-        tries = self._climbs.climb(keys_climb, data, below=self._climbs.spread)
-        where = climbs_to_follow(tries.tops, self._climbs.spread)
-        points, z = jax.tree.map(lambda a: a[where], (tries.points, tries.z))
-        if not np.isfinite(tries.tops).any():
-            density, number = self.target.log_density, f"{TRIES} tries a chain"
-            raise StartError(describe_failure(self.program, density, points.x, z, number))
-        return points, self._climbs.settle(keys_settle, points.x, z, data)
-
-
-def climbs_to_follow(tops: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
-    """Which climb each chain follows, by chain and try: its own highest, or another's where that is clearly higher.
-
-    No two chains follow the same climb while there are others as good.
-
-    >>> chain, number = climbs_to_follow(np.array([[-9.0, -2.0], [-30.0, -20.0], [-3.0, -20.0]]), spread=8.0)
-    >>> chain.tolist(), number.tolist()
-    ([0, 0, 2], [1, 0, 0])
-    """
-    best = tops.argmax(axis=1)
-    is_good = tops >= tops.max() - spread
-    lost = ~is_good.any(axis=1)
-    free = is_good.copy()
-    free[np.arange(len(tops)), best] = False
-    others = np.argwhere(free if free.any() else is_good)
-    chain = np.arange(len(tops))
-    chain[lost], best[lost] = np.resize(others, (lost.sum(), 2)).T
-    return chain, best

@@ -1,8 +1,11 @@
 """What stands in the folder of a stored run.
 
 run/run.json                      what the run is: its identity, options and names
-run/part-000000-….npz             draws, and where the run stood after them; here also the data, for the result
+run/part-000000-1b2e77a0.npz      draws, and the checkpoint after them; here also the data, for the result
 run/part-000001-….npz             …
+
+The name of a part ends in the CRC-32 of its bytes, which tells whether it still is what was written. A file is written
+under another name, flushed to the disk and then renamed, so that it appears whole or not at all. Nothing in it is code.
 """
 
 import hashlib
@@ -22,12 +25,10 @@ import numpy as np
 from sumout.errors import StoreError
 from sumout.model.program import Program
 
-# Files of arrays by name: each appears whole or not at all, and its name tells whether it still is what was written.
-#
-#     part-000012-1b2e77a0.npz        the twelfth part; the CRC-32 of its bytes
-#
-# A file is written under another name, flushed to the disk and then renamed. Nothing in it is code.
-
+FORMAT = 1
+ABOUT = "run.json"
+# Arrays in a part beside the draws; in the checkpoint stand draws, kernel steps, steps a draw, and draws in this part.
+STATE, WARM, CHECKPOINT, SECONDS, TUNED, OBSERVED = "state", "warm", "place", "seconds", "tuned", "observed_data"
 NAME = re.compile(r"part-(?P<number>\d{6,})-(?P<checksum>[0-9a-f]{8})\.npz")
 UNFINISHED = ".unfinished"
 PIECE = 2**20  # bytes read at a time
@@ -56,7 +57,7 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise StoreError(
-            f"{path} cannot be written: {error.strerror}. All before it is safe; the same call will go on from there."
+            f"{path} cannot be written: {error.strerror}. All before it is safe; the same call will resume the run."
         ) from error
 
 
@@ -100,7 +101,7 @@ def is_sound(path: Path) -> bool:
 
 
 def read_part(path: Path, names: list[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of a file, or some of them."""
+    """The arrays of a part, or some of them."""
     try:
         with np.load(path, allow_pickle=False) as content:
             return {name: content[name] for name in (content.files if names is None else names)}
@@ -109,17 +110,11 @@ def read_part(path: Path, names: list[str] | None = None) -> dict[str, np.ndarra
 
 
 def damaged(path: Path) -> StoreError:
-    """What to say of a file that is not as it was written."""
+    """The error for a part that is not as it was written."""
     return StoreError(
         f"{path} is damaged. sumout.load(…, skip_damaged=True) reads all the others; to have its draws made anew, "
         "delete it and all parts after it, and call sumout.sample with the same store again."
     )
-
-
-FORMAT = 1
-ABOUT = "run.json"
-# In a part beside the draws.
-STATE, WARM, PLACE, SECONDS, TUNED, OBSERVED = "state", "warm", "place", "seconds", "tuned", "observed_data"
 
 
 def read_about(folder: Path) -> dict[str, Any]:
@@ -150,11 +145,8 @@ def check_parts(folder: Path) -> list[Path]:
     return list(found.values())
 
 
-# What makes a run the one it is: if any of it changes, the draws that are there cannot be gone on from.
-
-
 def identify(program: Program, options: Mapping[str, Any]) -> dict[str, str]:
-    """Names of what the draws depend on, each with a digest or the value itself.
+    """What a run can only be resumed with: all that its draws depend on, by name, each as a digest or the value itself.
 
     Args:
         program: whose draws they are.
@@ -170,7 +162,7 @@ def identify(program: Program, options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What is not as it was, in words."""
+    """What has changed, in words."""
     said = []
     for name in dict.fromkeys([*before, *now]):
         old, new = before.get(name), now.get(name)

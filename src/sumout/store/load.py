@@ -14,8 +14,8 @@ from xarray.core import indexing
 from sumout.errors import SamplingWarning, StoreError
 from sumout.results.data_tree import Groups, build_tree
 from sumout.store.format import (
+    CHECKPOINT,
     OBSERVED,
-    PLACE,
     SECONDS,
     STATE,
     TUNED,
@@ -55,30 +55,29 @@ def load(store: str | os.PathLike[str], *, skip_damaged: bool = False) -> "xr.Da
         {'chain': 2, 'draw': 50}
     """
     folder = Path(store)
-
     noted = read_about(folder)
-    parts = _sound_parts(folder) if skip_damaged else check_parts(folder)
-    stretches = [Stretch(path, int(read_part(path, [PLACE])[PLACE][3])) for path in parts]
-    stretches = [stretch for stretch in stretches if stretch.draws]
-    if not stretches:
-        raise StoreError(f"{folder} holds no draws yet: the run is in its warm-up. The same call goes on with it.")
-    first, last = read_part(stretches[0].path), read_part(stretches[-1].path)
-    drawn, num_chains = sum(stretch.draws for stretch in stretches), len(first[f"{STATE}/0"])
-    about = {
+    files = _sound_parts(folder) if skip_damaged else check_parts(folder)
+    parts = [Part(path, int(read_part(path, [CHECKPOINT])[CHECKPOINT][3])) for path in files]
+    parts = [part for part in parts if part.draws]
+    if not parts:
+        raise StoreError(f"{folder} holds no draws yet: the run is in its warm-up. The same call resumes it.")
+    first, last = read_part(parts[0].path), read_part(parts[-1].path)
+    drawn, num_chains = sum(part.draws for part in parts), len(first[f"{STATE}/0"])
+    attrs = {
         **noted["about"],
-        "steps": int(last[PLACE][2]),
+        "steps": int(last[CHECKPOINT][2]),
         "sampling_time": float(last[SECONDS]),
         "complete": drawn >= noted["draws"],
     }
-    tuned, observed = _by_group(last).get(TUNED, {}), _by_group(read_part(parts[0])).get(OBSERVED, {})
+    tuned, observed = _by_group(last).get(TUNED, {}), _by_group(read_part(files[0])).get(OBSERVED, {})
     groups = {group: named for group, named in _by_group(first).items() if group not in (STATE, TUNED, OBSERVED)}
     # With one draw of one chain, for dimensions and labels; then all draws in its place.
     one = {group: {name: value[:1, :1] for name, value in named.items()} for group, named in groups.items()}
-    tree = build_tree(one, tuned, observed, dims=noted["dims"], coordinates=noted["coordinates"], about=about)
+    tree = build_tree(one, tuned, observed, dims=noted["dims"], coordinates=noted["coordinates"], attrs=attrs)
     for group, variables in groups.items():
         labelled = tree[group].to_dataset()
         arrays = {
-            name: (labelled[name].dims, lazy_array(f"{group}/{name}", stretches, value))
+            name: (labelled[name].dims, lazy_array(f"{group}/{name}", parts, value))
             for name, value in variables.items()
         }
         numbers = {"chain": np.arange(num_chains), "draw": np.arange(drawn)}
@@ -109,11 +108,8 @@ def _sound_parts(folder: Path) -> list[Path]:
     return sound
 
 
-# Arrays that stay on the disk until they are looked at.
-
-
 @dataclass(frozen=True)
-class Stretch:
+class Part:
     """A file, and how many draws it holds."""
 
     path: Path
@@ -121,12 +117,12 @@ class Stretch:
 
 
 class LazyArray(BackendArray):
-    """One variable of a store, `(chain, draw, …)`, its draws in several files."""
+    """One variable of a stored run, `(chain, draw, …)`, read from its files when it is indexed."""
 
-    def __init__(self, name: str, stretches: Sequence[Stretch], like: np.ndarray):
-        self._name, self._stretches = name, stretches
+    def __init__(self, name: str, parts: Sequence[Part], like: np.ndarray):
+        self._name, self._parts = name, parts
         self.dtype = like.dtype
-        self.shape = (like.shape[0], sum(stretch.draws for stretch in stretches), *like.shape[2:])
+        self.shape = (like.shape[0], sum(part.draws for part in parts), *like.shape[2:])
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
@@ -144,14 +140,14 @@ class LazyArray(BackendArray):
     def _between(self, low: int, high: int) -> np.ndarray:
         """The draws from number `low` up to `high`."""
         found, start = [np.empty((self.shape[0], 0, *self.shape[2:]), self.dtype)], 0
-        for stretch in self._stretches:
-            first, last = max(low - start, 0), min(high - start, stretch.draws)
+        for part in self._parts:
+            first, last = max(low - start, 0), min(high - start, part.draws)  # within this part
             if first < last:
-                found.append(read_part(stretch.path, [self._name])[self._name][:, first:last])
-            start += stretch.draws
+                found.append(read_part(part.path, [self._name])[self._name][:, first:last])
+            start += part.draws
         return np.concatenate(found, axis=1)
 
 
-def lazy_array(name: str, stretches: Sequence[Stretch], like: np.ndarray) -> Any:
+def lazy_array(name: str, parts: Sequence[Part], like: np.ndarray) -> Any:
     """The array in the form that xarray takes; `like` is some of it."""
-    return indexing.LazilyIndexedArray(LazyArray(name, stretches, like))
+    return indexing.LazilyIndexedArray(LazyArray(name, parts, like))

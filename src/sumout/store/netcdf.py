@@ -1,7 +1,7 @@
 """A result in a file: netCDF, which xarray and ArviZ read as well.
 
-Nothing in such a file is code: it holds arrays, names and notes. What netCDF cannot tell apart (a list of one name and
-the name, a number and an array of one) is put right when the file is opened.
+Nothing in such a file is code: it holds arrays, names and attributes. What netCDF cannot tell apart (a list of one
+name and the name, a number and an array of one) is put right when the file is opened.
 
 Files are read and written whole by Python, not by HDF5, which crashes where a disk is full.
 """
@@ -17,7 +17,6 @@ from sumout.errors import FileError
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
-
 
 ENGINE = "h5netcdf"
 
@@ -38,7 +37,7 @@ def save_result(result: "xr.DataTree", path: str | os.PathLike[str]) -> Path:
         content = noted.to_netcdf(engine=ENGINE)
     except (ValueError, TypeError) as error:
         raise FileError(
-            f"{target} cannot be written: netCDF does not take a name or a note in it ({error})."
+            f"{target} cannot be written: netCDF does not take a name or an attribute in it ({error})."
         ) from error
     try:
         part.write_bytes(content)
@@ -81,7 +80,7 @@ def _decode(content: bytes, source: Path) -> "xr.DataTree":
 
 
 def _touch(name: str, item: Any) -> None:
-    """Read the notes of a group or an array, to see that they can be read."""
+    """Read the attributes of a group or an array, to see that they can be read."""
     del name
     list(item.attrs.items())
 
@@ -92,7 +91,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check(result: "xr.DataTree", source: Path) -> None:
-    """See that all is there that the summary, the page and the marginals need."""
+    """Refuse a file without what the summary, the report and the marginals need."""
 
     def refuse(missing: str) -> NoReturn:
         raise FileError(f"{source} is not a result of sumout: {missing}.")
@@ -102,7 +101,7 @@ def _check(result: "xr.DataTree", source: Path) -> None:
             refuse(f"there is no group '{name}' in it")
     posterior = result["posterior"]
     if "discrete" not in posterior.attrs:
-        refuse("the note 'discrete' is missing from its posterior, which says which variables are discrete")
+        refuse("its posterior has no attribute 'discrete', which says which variables are discrete")
     posterior.attrs["discrete"] = [str(name) for name in np.atleast_1d(posterior.attrs["discrete"])]
     for name in posterior.attrs["discrete"]:
         if name not in posterior:

@@ -183,12 +183,12 @@ def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int, lea
     destinations = find_destinations(closed.jaxpr.eqns, env, leaves, members.counts == size)
     roles.needed.update((variable, destination != NOWHERE) for variable, destination in destinations.items())
     for eqn in closed.jaxpr.eqns:
-        outs = [v for v in eqn.outvars if env[v].ids is not None]
-        if not outs:
-            continue
         operands = variables(eqn.invars)
         if any(v in roles.failed for v in operands):
-            roles.failed.update(outs)
+            roles.failed.update(eqn.outvars)  # also those that depend on no site, as an empty slice does
+            continue
+        outs = [v for v in eqn.outvars if env[v].ids is not None]
+        if not outs:
             continue
         has_joint = any(v in roles.joint for v in operands)
         if not has_joint and all(members.counts[env[v].scopes].max(initial=0) <= 1 for v in outs):

@@ -16,11 +16,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from sumout.compile.policy import FEW_RUNS, SMALL_FACTOR, WASTE
 from sumout.structure.structure import Structure
-
-SMALL_FACTOR = 64  # factor arrays up to this size are handled together
-FEW_RUNS = 8  # so many slices are better than a gather
-WASTE = 8  # how much padding a gather may carry before sums by segment are cheaper
 
 Elements = tuple[np.ndarray, np.ndarray]  # numbers of factor elements, and the owner of each
 

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from sumout.compile.policy import ONE_PASS_VALUES, WRITTEN_OUT_DRAW, WRITTEN_OUT_VALUES
 from sumout.randomness import uniform
-
-MOST_WRITTEN_OUT = 4  # values that are added one by one
 
 
 @jax.custom_jvp
@@ -36,7 +35,7 @@ def _log_sum_exp(table: Array) -> tuple[Array, Array]:
 
 def _fold(two: Callable[..., Array], many: Callable[..., Array], table: Array) -> Array:
     """Reduce the second axis from the end to size 1; few values one by one, which XLA fuses with what is around."""
-    if table.shape[-2] > MOST_WRITTEN_OUT:
+    if table.shape[-2] > WRITTEN_OUT_VALUES:
         return many(table, axis=-2, keepdims=True)
     return reduce(two, [table[..., k : k + 1, :] for k in range(table.shape[-2])])
 
@@ -61,9 +60,6 @@ def log_conditionals(filled: Float[Array, "L C K J"]) -> Float[Array, "L C K J"]
 
 # Draws and sums over tables of log weights, a column for each site.
 
-FEW_VALUES = 8  # values
-MOST_UNROLLED = 64
-
 
 def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:
     """An index for every column, by one uniform each; never one of probability zero, or of none (NaN)."""
@@ -78,7 +74,7 @@ def invert(log_weights: Float[Array, "K n"], level: Float[Array, " n"]) -> Array
     """
     weights, total = scale_weights(log_weights)
     num_values = len(weights)
-    if num_values <= MOST_UNROLLED:
+    if num_values <= WRITTEN_OUT_DRAW:
         running, which = jnp.zeros_like(total), jnp.zeros(total.shape, int)
         for k in range(num_values - 1):
             running = running + weights[k]
@@ -110,15 +106,15 @@ def scale_weights(log_weights: Float[Array, "K n"]) -> tuple[Float[Array, "K n"]
     the table again in every stage.
     """
     num_values = log_weights.shape[0]
-    stage = (lambda array: array) if num_values <= FEW_VALUES else jax.lax.optimization_barrier
+    stage = (lambda array: array) if num_values <= ONE_PASS_VALUES else jax.lax.optimization_barrier
     log_weights = stage(log_weights)
     weights = stage(jnp.exp(log_weights - _highest(log_weights)))
-    total = reduce(jnp.add, weights) if num_values <= MOST_UNROLLED else weights.sum(axis=0)
+    total = reduce(jnp.add, weights) if num_values <= WRITTEN_OUT_DRAW else weights.sum(axis=0)
     return weights, stage(total)
 
 
 def _highest(log_weights: Float[Array, "K n"]) -> Float[Array, " n"]:
     """The largest of every column; 0 where there is none."""
-    few = log_weights.shape[0] <= FEW_VALUES
+    few = log_weights.shape[0] <= ONE_PASS_VALUES
     highest = reduce(jnp.maximum, log_weights) if few else jnp.max(log_weights, axis=0)
     return jnp.where(highest == -jnp.inf, 0.0, highest)

@@ -1,0 +1,98 @@
+"""Every size at which something is compiled or evaluated in another way, with its unit and the reason for it.
+
+Times were measured on two CPU cores, and are told at more length in `docs/decisions/`. Where no measurement is named,
+the number is a judgement. This file imports nothing. Statistical thresholds (when a chain counts as stuck,
+how long a trajectory is) stand beside what they judge, and limits of the analysis (how long a loop is followed) in
+`jaxpr/` and `structure/`, which come before anything is compiled.
+"""
+
+# How a function is compiled.
+
+# Sites of a program. Up to here compiling takes longer than running: chains run alone, starts are searched for in one
+# call, and what runs briefly is not optimised. The Markov model of 16 steps had its first draws after 2.8 s instead of
+# 3.9; on the one of 1,000 × 8 draws of chains that run alone take 1.2 times as long.
+FEW_SITES = 200
+# Elements of the largest array that is computed with. Up to here XLA's newer emitters, which take half as long again to
+# compile, gain little: draws of spike and slab take 1.07 times as long without them, on 6,000 × 5 numbers 1.4 times.
+MEDIUM_ARRAY = 16_384
+# Elements computed in all calls. Well compiled they take a tenth of a second, quickly compiled one; compiling a Markov
+# model's log likelihood well took 4.0 s instead of 0.8. The coal model (111 × 109 a draw) is above: its likelihoods
+# took 1.2 s quickly compiled instead of 0.15.
+LITTLE_WORK = 40_000_000
+# Elements of the largest array in a function that is compiled in one piece. Larger reductions and products lose the
+# kernels of a library: with 24,000 elements draws took 1.8 times as long.
+ONE_PIECE_ARRAY = 4096
+# Elements of all arguments of a function in one piece, as they are copied with every call.
+ONE_PIECE_ARGUMENTS = 2**22
+
+# What a compiled function has room for.
+
+CHUNK_DRAWS = 1000  # draws of a chain in one call of the loop; room for more only costs memory
+CHUNK_BYTES = 2**20  # bytes that the draws of one chain may take there
+BLOCK = 256  # draws of all chains that are post-processed in one call
+COLUMN_ELEMENTS = 2**24  # elements of the indicators of discrete values that are judged at a time, to bound memory
+# What a run usually has, to foretell how much work there is in all.
+USUAL_DRAWS = 4_000  # of all chains
+USUAL_CHAINS = 4
+
+# What is written out instead of looped over: compiled code grows with it.
+
+# Values that a logsumexp adds one by one. XLA's own reduction over a short axis is several times slower on CPUs, and
+# does not fuse with what is around.
+WRITTEN_OUT_VALUES = 4
+# Values of a site whose weights are handled in one pass over the columns; with more, each stage is a pass of its own,
+# or XLA would compute the table again in every stage.
+ONE_PASS_VALUES = 8
+# Values whose running sum is written out for a draw.
+WRITTEN_OUT_DRAW = 64
+# Levels of an elimination tree. It was 32 while a loop cost more than a short level; now 16 levels of 3 × 3 take 8 to
+# 10 µs either way, and written out the loop around them took 8 s of CPU to compile instead of 4.
+WRITTEN_OUT_LEVELS = 8
+# Blocks of sites of one kind in a sweep; more are stacked and scanned over: a clique has as many as it has sites.
+WRITTEN_OUT_BLOCKS = 4
+# Sites of a path that is eliminated from one end to the other, not from both: its levels are then plain slices of the
+# factors; part of what halved the cost of a sum over the Markov model of 16 steps.
+PATH_FROM_ONE_END = 32
+
+# How factors are summed by site, and parts of a table added up.
+
+SMALL_FACTOR = 64  # elements of factor arrays that are handled together with other small ones
+FEW_RUNS = 8  # slices that are taken one by one; with more, a gather
+WASTE = 8  # times as many elements that a gather may have by padding before sums by segment are cheaper
+# Entries of all parts of a table that are added up by a product with zeros and ones. Five arrays of 12 axes took 0.1 ms
+# for a table of 4,096 entries, and XLA computed it four times; so it takes 13 µs.
+SELECTED_ENTRIES = 64
+
+# What is summed out, and how.
+
+# Entries of one table, and of all tables of components that cost much more to sum than to draw.
+MOST_ENTRIES = 2**22
+# Joint values of a factor of three sites or more: the program is evaluated at each of them.
+MOST_JOINT_VALUES = 4096
+# Sites of a component with loops: finding an order of elimination takes time.
+MOST_LOOPY_SITES = 50_000
+# Sites of a graph for which the order counts the edges that an elimination would add: that takes time, too.
+MOST_FOR_FILL = 100
+# Entries of tables that take as long as a level takes however small it is.
+LEVEL_COST = 2048
+# Entries of a table of two slices. Five chains of 200 steps: 2.4 ms site by site, 1.4 in slices of 1,024 entries.
+SLICE_ENTRIES = 4096
+# Joint values of a slice from which sums take products instead of exponentials: 2.7 and 7 times faster at 16 and 32,
+# while logarithms were 1.4 times faster at 8.
+PRODUCT_VALUES = 16
+# Times the entries of one sweep that a sum over z may fill: it saves more than that in draws.
+SUM_WORTH = 16
+# Values of a site that is drawn by Gibbs or summed: beyond, a table of all values costs more than it is worth.
+MOST_GIBBS_VALUES = 256
+# Values of a change point whose tables are running totals, and elements for each such site that may still be computed
+# for every value.
+MOST_CHANGE_POINT_VALUES, MOST_BESIDE = 4096, 8
+# Entries (values × terms) from which running totals are used, if so many times fewer are left: K + T instead of K · T.
+# The coal model (111 × 109): 5 µs instead of 27 for value and gradient.
+RUNNING_TOTAL_ENTRIES, RUNNING_TOTAL_GAIN = 1024, 4
+# Values of a change point from which the log likelihood of a datum takes two evaluations, not one for each value.
+MANY_VALUES = 16
+# Sites that meet in a quadratic form, which holds a matrix of their number squared.
+MOST_QUADRATIC_SITES = 2048
+# Evaluations of the density that cost as much as its gradient.
+GRADIENT_COST = 3

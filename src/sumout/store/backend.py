@@ -1,0 +1,174 @@
+"""Trace backends: what becomes of the draws while a run goes on, and the one that keeps them in memory.
+
+The loop hands every chunk of draws to a backend, with a checkpoint: together with the program and the options, all that
+later draws depend on. `MemoryBackend` here keeps them until they become the result, `FolderBackend` (`folder.py`)
+writes both to a folder, from which the run can be resumed.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+import jax
+import numpy as np
+
+from sumout.compile.policy import BLOCK
+from sumout.kernels.kernel import Kernel
+from sumout.randomness import Key
+from sumout.results.data_tree import Draws, Groups, PostProcessing, build_tree
+from sumout.threads import SECONDS_FOR_POSTPROCESSING, Stop
+
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
+
+ENOUGH = 4 * BLOCK  # draws of all chains that are post-processed at a time, at least
+SELDOM = 5.0  # seconds between; a short run is post-processed in one piece
+
+
+@dataclass
+class Checkpoint:
+    """Where a run stands.
+
+    Attributes:
+        groups: the states of the chains, group by group.
+        done: draws so far, warm-up included.
+        t: kernel steps so far.
+        steps: kernel steps for each draw, at present.
+        warm: x and its log density at the draws of the warm-up, `(chain, draw, column)`, where the number of steps will
+            depend on them; in pieces.
+        seconds: that the draws after the warm-up took.
+    """
+
+    groups: list[Any]
+    done: int
+    t: int
+    steps: int
+    warm: list[np.ndarray]
+    seconds: float
+
+    @property
+    def states(self) -> Any:
+        """Of all chains, as NumPy arrays."""
+        return jax.tree.map(np.asarray, join_chains(self.groups))
+
+
+class TraceBackend(Protocol):
+    """What the loop and `sumout.sample` need of a place for draws."""
+
+    def resume(self, like: Any) -> Checkpoint | None:
+        """The checkpoint to go on from, None for a run from its start; `like` are states, or their shapes and types."""
+        ...
+
+    def record(self, checkpoint: Checkpoint, draws: Draws) -> None:
+        """Keep a chunk of draws, of the warm-up too, and the checkpoint after it, which the loop goes on changing."""
+        ...
+
+    def result(self, checkpoint: Checkpoint) -> "xr.DataTree":
+        """The run so far; KeyboardInterrupt if it was stopped before there is a draw."""
+        ...
+
+
+class DrawBuffer:
+    """Collects the draws after the warm-up."""
+
+    def __init__(self, tune: int):
+        self.tune = tune
+        self._chunks: list[Draws] = []
+
+    def record(self, checkpoint: Checkpoint, draws: Draws) -> None:
+        """Keep them, unless they are of the warm-up."""
+        if checkpoint.done > self.tune:
+            self._chunks.append(draws)
+
+    def collected(self) -> Draws | None:
+        """All of them; None if there are none."""
+        return jax.tree.map(lambda *parts: _joined(parts), *self._chunks) if self._chunks else None
+
+
+class MemoryBackend(DrawBuffer):
+    """Keeps a run in memory.
+
+    Draws are post-processed as they come, so that there is little left to do, or to lose, when a run is stopped.
+    """
+
+    def __init__(
+        self, kernel: Kernel, postprocess: PostProcessing, attrs: Mapping[str, Any], draws: int, key: Key, stop: Stop
+    ):
+        super().__init__(attrs["tune"])
+        self.draws, self._key, self._stop = draws, key, stop
+        self._kernel, self._postprocess, self._attrs = kernel, postprocess, attrs
+        self._processed: list[Groups] = []
+        self._last = perf_counter()
+
+    def resume(self, like: Any) -> Checkpoint | None:
+        """A run in memory always begins at its start."""
+        del like
+
+    def record(self, checkpoint: Checkpoint, draws: Draws) -> None:
+        """Keep them, and now and then post-process whole blocks of them, once there are enough."""
+        super().record(checkpoint, draws)
+        if checkpoint.done <= self.tune:
+            self._last = perf_counter()
+        is_time = perf_counter() - self._last > SELDOM
+        if is_time and sum(chunk.number.size for chunk in self._chunks) >= ENOUGH and self._postprocess.is_ready:
+            self._process(BLOCK // math.gcd(BLOCK, len(draws.number)))
+
+    def _process(self, multiple: int = 1) -> None:
+        """Post-process a multiple of so many draws; only the first of them if the run was stopped too long ago."""
+        draws = self.collected()
+        num = 0 if draws is None else draws.number.shape[1] // multiple * multiple
+        if num:
+            now = jax.tree.map(lambda a: a[:, :num], draws)
+            self._chunks = [jax.tree.map(lambda a: a[:, num:], draws)]
+            groups = self._postprocess.groups(now, self._key, lambda: self._stop.is_overdue(SECONDS_FOR_POSTPROCESSING))
+            self._processed += [groups] if groups else []
+            if not groups or groups["sample_stats"]["lp"].shape[1] < num:
+                self._chunks = []  # there must be no gap
+            self._last = perf_counter()
+
+    def result(self, checkpoint: Checkpoint) -> "xr.DataTree":
+        """What was drawn."""
+        self._process()
+        if not self._processed:
+            raise KeyboardInterrupt(
+                "interrupted during warm-up: there is no draw yet."
+                if checkpoint.done <= self.tune
+                else "interrupted before a draw was post-processed: there is nothing to return."
+            )
+        groups: Groups = {  # not by JAX, which would sort the names
+            group: {name: _joined([part[group][name] for part in self._processed]) for name in named}
+            for group, named in self._processed[0].items()
+        }
+        is_complete = groups["sample_stats"]["lp"].shape[1] == self.draws
+        attrs = {
+            **self._attrs, "steps": checkpoint.steps, "sampling_time": checkpoint.seconds, "complete": is_complete
+        }  # fmt: skip
+        postprocess = self._postprocess
+        return build_tree(
+            groups, self._kernel.tuned(checkpoint.states), postprocess.program.observed,
+            dims=postprocess.dims, coordinates=postprocess.coordinates, attrs=postprocess.attrs(attrs),
+        )  # fmt: skip
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Draws after draws."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def split_chains(chains: Any, least: int) -> list[Any]:
+    """Arrays with a leading axis of chains, group by group; all groups are of one size, to be compiled once."""
+    num = num_chains_of(chains)
+    size = next((size for size in range(least, num) if num % size == 0), num)
+    return [jax.tree.map(lambda a, i=i: a[i : i + size], chains) for i in range(0, num, size)]
+
+
+def join_chains(groups: Sequence[Any]) -> Any:
+    """The groups as one."""
+    return groups[0] if len(groups) == 1 else jax.tree.map(lambda *parts: np.concatenate(parts), *groups)
+
+
+def num_chains_of(chains: Any) -> int:
+    """How many chains there are."""
+    return len(jax.tree.leaves(chains)[0])

@@ -1,0 +1,68 @@
+"""The plan: what is summed, what is drawn, and why."""
+
+import pytest
+
+import sumout
+from sumout.errors import OptionError
+from sumout.plan.plan import make_plan
+
+from programs import ENUMERABLE, abundance_in_fog
+
+
+def methods(program, wishes=None):
+    choices = make_plan(sumout.read(program), wishes).choices
+    return {name: [choice.method for choice in found] for name, found in choices.items()}
+
+
+@pytest.mark.parametrize("name", ENUMERABLE)
+def test_small_programs_are_summed_out(name):
+    plan = make_plan(sumout.read(ENUMERABLE[name]()))
+    assert plan.sums_all
+    assert {choice.method for found in plan.choices.values() for choice in found} == {"sum"}
+
+
+def test_a_large_lattice_is_drawn_and_a_narrow_one_summed():
+    assert methods(ENUMERABLE["grid"](24, 24)) == {"s": ["gibbs"]}
+    assert methods(ENUMERABLE["grid"](5, 60)) == {"s": ["sum"]}
+    text = sumout.explain(ENUMERABLE["grid"](24, 24))
+    assert "to sum over 576 sites that hang together would take tables of more than 4,194,304 entries" in text
+    assert "Kernel: HMC" in text
+
+
+def test_a_wish_cuts_a_component_apart():
+    program = ENUMERABLE["mixed_values"]()
+    assert methods(program, {"kind": "gibbs"}) == {"kind": ["gibbs"], "flag": ["sum"]}
+    assert methods(program, {"kind": "draw", "flag": "metropolis"}) == {"kind": ["joint"], "flag": ["metropolis"]}
+    plan = make_plan(sumout.read(program), {"kind": "gibbs"})
+    assert len(plan.sweep.moves) == 2  # the flags are drawn first, then the kinds given them
+
+
+def test_counts_are_drawn_and_what_hangs_on_them_is_summed_out():
+    assert methods(abundance_in_fog()) == {"n": ["metropolis"], "fog": ["sum"]}
+    text = sumout.explain(abundance_in_fog())
+    assert "no bound is known on what a sum would leave out" in text
+    assert "summed out exactly" in text
+
+
+@pytest.mark.parametrize(
+    "make, wishes, words",
+    [
+        (lambda: ENUMERABLE["grid"](24, 24), {"s": "sum"}, "s cannot be done by 'sum': 576 sites"),
+        (lambda: ENUMERABLE["grid"](24, 24), {"s": "joint"}, "cannot be done by 'joint'"),
+        (abundance_in_fog, {"n": "sum"}, "'n' cannot be done by 'sum', as it has infinitely many values"),
+        (abundance_in_fog, {"fog": "prior"}, "'fog' cannot be done by 'prior'"),
+        (abundance_in_fog, {"fog": "marginalise"}, "the methods are sum, joint, gibbs, metropolis, prior, draw"),
+        (abundance_in_fog, {"mist": "sum"}, "no discrete site 'mist'; the sites are n, fog"),
+    ],
+)
+def test_wishes_that_cannot_be_fulfilled(make, wishes, words):
+    with pytest.raises(OptionError, match=words):
+        make_plan(sumout.read(make()), wishes)
+
+
+def test_work_is_counted_in_entries():
+    plan = make_plan(sumout.read(ENUMERABLE["loop_hmm"](5, 3)))
+    # Five emissions of 3 and four transitions of 9, then four tables of 9 and one of 3.
+    assert plan.summing == pytest.approx(5 * 3 + 4 * 9 + 4 * 9 + 3)
+    # Five emissions and, from either side, four transitions, of 3 each; then five conditionals of 3.
+    assert plan.drawing == pytest.approx(5 * 3 + 2 * 4 * 3 + 5 * 3)
