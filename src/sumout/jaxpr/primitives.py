@@ -7,7 +7,7 @@ a row; what a pass asks (how do scopes go through it, is it linear, can NumPy co
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -110,32 +110,32 @@ class Primitive:
     of_equal: Callable[[Any, Any], Any] | None = None
     keeps_order: bool = False
 
-    @property
+    @cached_property
     def is_elementwise(self) -> bool:
         """Whether each result follows from the elements in its place."""
         return self.kind in PLACEWISE
 
-    @property
+    @cached_property
     def is_movement(self) -> bool:
         """Whether each result is an element of an operand, where `numpy` says."""
         return self.kind is Kind.MOVEMENT or self.kind is Kind.COPY
 
-    @property
+    @cached_property
     def is_call(self) -> bool:
         """Whether it calls one function, once."""
         return self.kind in CALLS
 
-    @property
+    @cached_property
     def is_control(self) -> bool:
         """Whether it runs other equations."""
         return self.kind in CONTROL
 
-    @property
+    @cached_property
     def has_scope_rule(self) -> bool:
         """Whether the scopes of its results follow from those of its operands by its kind."""
         return not self.is_control and self.kind not in (Kind.SOURCE, Kind.OPAQUE)
 
-    @property
+    @cached_property
     def is_function(self) -> bool:
         """Whether it is a function of one number."""
         return self.kind is Kind.ELEMENTWISE and self.regular is not None
