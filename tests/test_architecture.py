@@ -137,7 +137,8 @@ def test_import_is_light_and_changes_no_setting():
         "import jax, os; before = dict(jax.config.values), dict(os.environ); import sys, sumout; "
         "assert (dict(jax.config.values), dict(os.environ)) == before; "
         "slow = 'arviz_base arviz_stats xarray_einstats matplotlib blackjax optax scipy.stats sumout_studies'; "
-        "assert not set(slow.split()) & set(sys.modules)"
+        "assert not set(slow.split()) & set(sys.modules); "
+        "sumout.sample; assert not {'xarray', 'pandas', 'matplotlib', 'sumout_studies'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

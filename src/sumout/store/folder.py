@@ -37,7 +37,6 @@ from sumout.store.format import (
     write_part,
     write_whole,
 )
-from sumout.store.load import load
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
@@ -118,6 +117,8 @@ class FolderBackend:
             self.write(checkpoint)
         if self._written <= self.tune:
             raise KeyboardInterrupt("interrupted before a draw was written; the same call will resume the run.")
+        from sumout.store.load import load  # xarray takes half a second to import
+
         return load(self.folder).isel(draw=slice(self.run.draws))
 
 
