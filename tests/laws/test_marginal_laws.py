@@ -148,7 +148,7 @@ def check_law(program, summation):
 
 
 def log_law(summation, program, states, x):
-    """The log probability of every joint state under `Summation.draw`."""
+    """The log probability of every joint state of a draw."""
     z, data = any_z(program), program.data
     total = jnp.zeros(len(next(iter(states.values()))))
     for gibbs in summation.blocks:
@@ -184,7 +184,7 @@ def test_dice_follow_the_law(name):
     density = np.asarray(log_joint(program, states)(x))
     exact = np.exp(density - logsumexp(density))
     keys = jax.random.split(jax.random.key(5), 40_000)
-    drawn = jax.jit(jax.vmap(lambda key: summation.draw(key, x, any_z(program), program.data)))(keys)
+    drawn = jax.jit(jax.vmap(lambda key: summation(key, x, any_z(program), program.data)))(keys)
     check_frequencies(drawn, states, exact)
 
 
@@ -205,7 +205,7 @@ def test_draws_of_a_long_chain():
     program = chain(200, 3)
     summation, x, z = sum_all(program), random_x(program), any_z(program)
     keys = jax.random.split(jax.random.key(2), 20_000)
-    drawn = np.asarray(jax.jit(jax.vmap(lambda key: summation.draw(key, x, z, program.data)["state"]))(keys))
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: summation(key, x, z, program.data)["state"]))(keys))
     table = np.exp(np.asarray(jax.jit(lambda: summation.log_marginals(x, z, program.data))()))
     for k in range(3):
         frequency = (drawn == k).mean(axis=0)
@@ -260,7 +260,7 @@ def test_some_summed_the_others_given(name):
         same = (flat[:, ~candidates] == flat[state, ~candidates]).all(axis=1)
         expected = logsumexp(density[same])
         assert float(jax.jit(summation.log_density)(x, z, program.data)) == pytest.approx(float(expected), abs=1e-8)
-        drawn = jax.jit(summation.draw)(jax.random.key(0), x, z, program.data)
+        drawn = jax.jit(summation)(jax.random.key(0), x, z, program.data)
         kept = state_numbers({name: drawn[name][None] for name in states})[0][0]
         assert (kept[~candidates] == flat[state, ~candidates]).all()
 

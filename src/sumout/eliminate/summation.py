@@ -6,7 +6,7 @@ S are the sites that are summed, D those that are not; where D is not empty, all
 share no factor with another of S are handled as a block, the others as trees of tables.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from sumout.eliminate.messages import Buckets
 from sumout.eliminate.table_parts import Tables
 from sumout.model.program import Data, Nuisance
 from sumout.moves.gibbs import Gibbs
+from sumout.moves.move import NuisanceMove
 from sumout.patterns.change_points import build_gibbs
 from sumout.randomness import split
 from sumout.structure.structure import Structure
@@ -43,7 +44,7 @@ class Trees:
 
 
 @dataclass(frozen=True, eq=False)
-class Summation:
+class Summation(NuisanceMove):
     """Sums over some sites of a program.
 
     Attributes:
@@ -79,7 +80,7 @@ class Summation:
             total += trees.buckets.log_total(table)
         return total
 
-    def draw(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
+    def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """The sites drawn jointly from their conditional given x and the rest of z; the others as they are."""
         number = len(self.blocks) + len(self.trees)
         keys = iter([key] if number == 1 else split(key, number))
@@ -89,8 +90,6 @@ class Summation:
         for trees, table in tables:
             z = trees.place(z, trees.buckets.draw(next(keys), table))
         return z
-
-    __call__ = draw
 
     def most_probable(self, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """The most probable joint values of the sites given x and the rest of z; the others as they are."""
@@ -113,6 +112,11 @@ class Summation:
             by_cell = trees.buckets.log_marginals(table).reshape(-1, trees.buckets.num_values)
             found = _fill(found, trees.block.members, by_cell[trees.cells])
         return found
+
+    def probabilities(self, x: Array, z: Nuisance, data: Data) -> Iterator[tuple[np.ndarray, Array]]:
+        """The marginals of the sites."""
+        sites = np.flatnonzero(self.summed)
+        yield sites, jnp.exp(self.log_marginals(x, z, data))[sites]
 
     def log_beliefs(
         self, x: Array, z: Nuisance, data: Data, terms: Float[Array, "K sites"], zeros: Float[Array, "K sites"]

@@ -6,6 +6,7 @@ Members share no factor, so one evaluation of the factors with all members at th
 table for all of them. One uniform a site and the inverse of the distribution function turn the table into a draw.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,13 +17,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.model.program import Data, Nuisance
+from sumout.moves.move import NuisanceMove
 from sumout.tables.blocks import Block, pick
 from sumout.tables.logsumexp import draw, log_sum_columns, scale_weights
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["block", "values", "allowed"], meta_fields=["switches"])
 @dataclass(frozen=True, eq=False)
-class Gibbs:
+class Gibbs(NuisanceMove):
     """A Gibbs update of one block.
 
     Attributes:
@@ -62,6 +64,16 @@ class Gibbs:
         """Probabilities of the values of every member, given all else."""
         weights, total = scale_weights(self.log_weights(x, z, data))
         return weights / total
+
+    def probabilities(self, x: Array, z: Nuisance, data: Data) -> Iterator[tuple[np.ndarray, Array]]:
+        """The conditionals of the members; of padding there are none."""
+        members = self.block.members
+        yield members[members >= 0], self.conditionals(x, z, data).T[members >= 0]
+
+    @property
+    def shows_barriers(self) -> bool:
+        """In the tables it draws from."""
+        return True
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Draw all members afresh."""

@@ -13,7 +13,7 @@ with its inclusion indicator this is Gibbs sampling with the coefficient integra
 not wait until its coefficient, free to wander, comes by a good value.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.model.program import Data, Nuisance
+from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import Stack
 from sumout.patterns.quadratic_forms import Quadratic
 from sumout.randomness import normal, split, uniform
@@ -48,7 +49,7 @@ class Conditionals(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class QuadraticGibbs:
+class QuadraticGibbs(NuisanceMove):
     """A sweep over such sites.
 
     Attributes:
@@ -77,6 +78,28 @@ class QuadraticGibbs:
         """Whether partners can be moved along."""
         return self.form.has_partners
 
+    @property
+    def num_parts(self) -> int:
+        """Those of the sites one by one."""
+        return self.singly.num_parts
+
+    def part(self, i: Array) -> NuisanceMove:
+        """By the values of the factors: for one part the matrix is not worth its while."""
+        return self.singly.part(i)
+
+    def probabilities(self, x: Array, z: Nuisance, data: Data) -> Iterator[tuple[np.ndarray, Array]]:
+        """The conditionals of the sites."""
+        yield self.form.sites, self.conditionals(x, z, data).T
+
+    @property
+    def pattern(self) -> str:
+        """As it is called in messages."""
+        return "a quadratic form"
+
+    def describe(self) -> str:
+        """How the sites meet, and with what they are drawn."""
+        return self.form.describe()
+
     def conditionals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
         """Probabilities of the values of every site, given all else."""
         return jax.nn.softmax(self.log_weights(x, z, data), axis=0)
@@ -85,6 +108,20 @@ class QuadraticGibbs:
         """Log probabilities of the values of every site given all else, up to a constant for each site."""
         pull, matrix = self._pull(x, z, data)
         return self._at_this_x(jnp.diag(matrix), x, z, data).at(pull)[0]
+
+    def verify(
+        self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data
+    ) -> tuple[Array, Array, Array]:
+        """The log density, what it is if one site, and its partner, are as they are elsewhere, and `log_changes`."""
+        num_x, log_density = len(x), self.form.structure.program.log_density
+        now, then, sites = self.block.take(z), self.block.take(other_z), jnp.arange(self.block.size)
+        partners = self.form.partners if self.moves_x else np.full(self.block.size, num_x)
+
+        def changed(j: Array) -> Array:
+            x_j = jnp.where(jnp.arange(num_x) == jnp.asarray(partners)[j], other_x, x)
+            return log_density(x_j, self.block.place(z, jnp.where(sites == j, then, now)), data)
+
+        return log_density(x, z, data), jax.vmap(changed)(sites), self.log_changes(x, z, other_x, other_z, data)
 
     def log_changes(self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data) -> Float[Array, " n"]:
         """How the log density would change if one site, and its partner if it has one, were as they are elsewhere."""
@@ -106,7 +143,9 @@ class QuadraticGibbs:
         return self._sweep(key, x, z, data, self._at_this_x)[0]
 
     def jointly(self, key: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Nuisance]:
-        """Draw all sites, one after the other, each together with its partner."""
+        """Draw all sites, one after the other, each together with its partner if it has one."""
+        if not self.moves_x:
+            return x, self(key, x, z, data)
         z, u = self._sweep(key, x, z, data, self._with_partners)
         partners = self.form.partners
         return x.at[partners].set(jnp.where(jnp.isnan(u), x[partners], u), unique_indices=True), z

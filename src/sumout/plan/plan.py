@@ -21,10 +21,11 @@ from sumout.model.program import Data, DiscreteSite, Nuisance, Program
 from sumout.model.supports import Count, Finite, Implicit
 from sumout.moves.gibbs import Gibbs
 from sumout.moves.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
-from sumout.moves.sweep import STAY, NuisanceMove, Stack, Sweep, Turns
+from sumout.moves.move import NuisanceMove
+from sumout.moves.sweep import STAY, PartialScan, Stack, Sweep
 from sumout.patterns.change_points import build_gibbs, build_switches
 from sumout.patterns.quadratic_forms import find_quadratic
-from sumout.patterns.quadratic_gibbs import QuadraticGibbs, build_quadratic
+from sumout.patterns.quadratic_gibbs import build_quadratic
 from sumout.randomness import split
 from sumout.structure.structure import Structure, read
 from sumout.tables.blocks import Block, as_columns, build_block, num_values, stack_blocks, value_rows
@@ -102,10 +103,9 @@ class Plan:
     @cached_property
     def part(self) -> Callable[[Any, Any, Nuisance, Data, Any], Nuisance] | None:
         """Where a sweep costs more than a gradient, a part of it; t counts: `(key, x, z, data, t)`."""
-        is_whole = len(self.moves) == 1 and not isinstance(self.moves[0], (Stack, QuadraticGibbs))
-        if is_whole or self.sweep.evaluations <= GRADIENT:
+        if sum(move.num_parts for move in self.moves) == 1 or self.sweep.evaluations <= GRADIENT:
             return None
-        turns = Turns([move.singly if isinstance(move, QuadraticGibbs) else move for move in self.moves])
+        turns = PartialScan(self.moves)
         if self.summation is None:
             return turns
         summation = self.summation

@@ -19,7 +19,8 @@ from sumout.compile.one_piece import largest_array
 from sumout.errors import OptionError
 from sumout.jaxpr.equations import names_in, traced_once
 from sumout.model.program import Data, Nuisance, Program
-from sumout.moves.sweep import STAY, NuisanceMove, move_jointly
+from sumout.moves.move import NuisanceMove
+from sumout.moves.sweep import STAY
 from sumout.plan.plan import Plan, plan_for
 from sumout.randomness import fold_in
 
@@ -51,7 +52,7 @@ class Target:
     @cached_property
     def move_jointly(self) -> Callable[[Array, Array, Nuisance, Data], tuple[Array, Nuisance]]:
         """A move on z that takes along what it can of x; traced once."""
-        return traced_once(partial(move_jointly, self.move), is_final=True)
+        return traced_once(self.move.jointly, is_final=True)
 
     @cached_property
     def recovered(self) -> Callable[[Array, Array, Nuisance, Data], Nuisance]:
