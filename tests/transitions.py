@@ -6,20 +6,11 @@ import numpy as np
 
 from sumout.moves.gibbs import Gibbs
 from sumout.moves.metropolis import STEP_PROBABILITIES, STEP_SIZES, AroundTheCircle, CountStep, FromSampler
-from sumout.moves.sweep import Stack
 from sumout.patterns.quadratic_gibbs import QuadraticGibbs
 
 from enumeration import state_numbers
 
 MOST_VALUES = 256
-
-
-def unstacked(moves):
-    for move in moves:
-        if isinstance(move, Stack):
-            yield from (jax.tree.map(lambda a, c=c: a[c], move.stacked) for c in range(move.length))
-        else:
-            yield move
 
 
 def member_tables(move, x, states, data):
@@ -85,7 +76,7 @@ def transition_matrix(move, x, states, data):
 
 def transition_matrices(plan, x, states):
     """P of every part of a sweep."""
-    for move in unstacked(plan.moves):
+    for move in [block for move in plan.moves for block in move.split()]:
         if isinstance(move, QuadraticGibbs):
             yield from site_matrices(move, x, states, plan.structure.program.data)
         else:

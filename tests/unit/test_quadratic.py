@@ -219,7 +219,7 @@ def test_explain_tells_of_the_form():
     told = sumout.explain(regression(times), plan={"s": "gibbs"})
     assert "quadratic form" in told
     assert "together with its own coordinate of beta" in told
-    assert "together" not in sumout.explain(spins(), plan={"s": "gibbs"}).split("How they hang together")[0]
+    assert "together" not in sumout.explain(spins(), plan={"s": "gibbs"}).split("How they depend on each other")[0]
 
 
 @pytest.mark.parametrize("name", ["uneven supports", "spins"])

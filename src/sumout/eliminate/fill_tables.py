@@ -152,7 +152,7 @@ class _Filling:
 
     def _one_for_all(self, owners: np.ndarray, with_roots: bool) -> np.ndarray:
         """Cells that have the piece, `(columns, levels)`; or `(columns, 1)` if all of a column are alike."""
-        matters: Any = ~self.group.is_idle.T
+        matters: Any = ~self.group.is_padding.T
         matters[:, -1] &= with_roots  # what lies along a separator does not count there
         some: Any = (owners & matters).any(axis=1)
         every: Any = (owners | ~matters).all(axis=1)
@@ -238,7 +238,7 @@ class _Places:
         for label in np.unique(labels, axis=0):
             inside = (labels == label).all(axis=1)
             shared = (rows[inside], self.cell[owners[inside, 0]])
-            sums = build_sums(self.structure, shared, self.groups[label[0]].is_idle.size)
+            sums = build_sums(self.structure, shared, self.groups[label[0]].is_padding.size)
             levels = -self.depth[owners[inside]]
             span = (int(levels.min()), int(levels.max()) + 1)
             pieces.append(Piece(int(label[0]), sums, tuple(label[1:].tolist()), span))

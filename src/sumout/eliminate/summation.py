@@ -22,7 +22,8 @@ from sumout.eliminate.table_parts import Tables
 from sumout.model.program import Data, Nuisance
 from sumout.moves.gibbs import Gibbs
 from sumout.moves.move import NuisanceMove
-from sumout.patterns.change_points import build_gibbs
+from sumout.patterns.contract import Pattern
+from sumout.patterns.registry import PATTERNS, build_gibbs
 from sumout.randomness import split
 from sumout.structure.structure import Structure
 from sumout.tables.blocks import Block, as_columns, build_block, num_values, pick, value_rows
@@ -164,7 +165,9 @@ def _by_cell(buckets: Buckets, by_site: Float[Array, "K sites"]) -> Float[Array,
     return jnp.where(is_site, by_site[: buckets.num_values].T[np.maximum(buckets.sites, 0)], 0.0)
 
 
-def build_summation(structure: Structure, components: Sequence[Component]) -> Summation:
+def build_summation(
+    structure: Structure, components: Sequence[Component], patterns: Sequence[Pattern] = PATTERNS
+) -> Summation:
     """The sums over some components."""
     summed = np.zeros(structure.num_sites, bool)
     for component in components:
@@ -175,10 +178,10 @@ def build_summation(structure: Structure, components: Sequence[Component]) -> Su
     for component in joined:
         assert component.shape is not None
         shape = component.shape
-        # Trees of very different height would be mostly padding.
+        # Trees of very different height would be mostly padding: those within a factor of two stand together.
         key = (component.num_values, shape.order.width, shape.members.shape[1], int(np.log2(shape.num_levels)))
         groups.setdefault(key, []).append(component)
-    trees = tuple(_trees(structure, group, key[0], key[1]) for key, group in groups.items())
+    trees = tuple(_trees(structure, group, key[0], key[1], patterns) for key, group in groups.items())
     axes = [
         np.stack([*component.sites[rows[:, :2].T], rows[:, 2]], axis=1)
         for component in joined
@@ -186,10 +189,10 @@ def build_summation(structure: Structure, components: Sequence[Component]) -> Su
         for rows in [component.shape.axes()]
     ]
     rounds = plan_rounds(structure, [t.buckets for t in trees], np.concatenate(axes)) if trees else ()
-    return Summation(structure, summed, _blocks(structure, alone), trees, rounds, _free(structure, summed))
+    return Summation(structure, summed, _blocks(structure, alone, patterns), trees, rounds, _free(structure, summed))
 
 
-def _blocks(structure: Structure, sites: np.ndarray) -> tuple[Gibbs, ...]:
+def _blocks(structure: Structure, sites: np.ndarray, patterns: Sequence[Pattern]) -> tuple[Gibbs, ...]:
     """Sites on their own, as Gibbs blocks: one for each number and type of values."""
     kinds: dict[tuple, list[str]] = {}
     for name, site in structure.program.z.items():
@@ -200,11 +203,14 @@ def _blocks(structure: Structure, sites: np.ndarray) -> tuple[Gibbs, ...]:
         numbers = np.concatenate([structure.site_numbers[name] for name in names])
         inside = np.isin(numbers, sites)
         values, allowed = (part[inside] for part in value_rows(structure, names, count))
-        blocks.append(build_gibbs(build_block(structure, numbers[inside]), as_columns(values), as_columns(allowed)))
+        block = build_block(structure, numbers[inside])
+        blocks.append(build_gibbs(block, as_columns(values), as_columns(allowed), patterns))
     return tuple(blocks)
 
 
-def _trees(structure: Structure, components: list[Component], count: int, width: int) -> Trees:
+def _trees(
+    structure: Structure, components: list[Component], count: int, width: int, patterns: Sequence[Pattern]
+) -> Trees:
     members = np.sort(np.concatenate([component.sites for component in components]))
     names = [name for name, numbers in structure.site_numbers.items() if np.isin(numbers, members).any()]
     allowed = np.zeros((structure.num_sites, count), bool)
@@ -215,7 +221,7 @@ def _trees(structure: Structure, components: list[Component], count: int, width:
         numbers = structure.site_numbers[name]
         values[numbers], allowed[numbers] = value_rows(structure, [name], count)
     placed = [(component.sites, component.shape) for component in components if component.shape is not None]
-    buckets = build_buckets(placed, count, width, allowed)
+    buckets = build_buckets(placed, count, width, allowed, patterns)
     cell = np.zeros(structure.num_sites, np.int64)
     flat = buckets.sites.ravel()
     cell[flat[flat >= 0]] = np.flatnonzero(flat >= 0)

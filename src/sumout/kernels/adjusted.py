@@ -87,7 +87,7 @@ class Trajectories(Tuned):
     def move(self, key: Array, state: State, data: Data) -> tuple[Point, Nuisance]:
         """Move z, and what moves along with it in x: the new point, and the new z."""
         assert isinstance(self.target, Target)
-        if self.target.is_still:
+        if self.target.is_marginalised:
             return state.point, state.z
         x, z = self.target.move_jointly(key, state.x, state.z, data)
         return Point.at(self.target, x, z, data), z

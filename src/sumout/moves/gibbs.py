@@ -19,10 +19,10 @@ from jaxtyping import Array, Float
 from sumout.model.program import Data, Nuisance
 from sumout.moves.move import NuisanceMove
 from sumout.tables.blocks import Block, pick
-from sumout.tables.logsumexp import draw, log_sum_columns, scale_weights
+from sumout.tables.logsumexp import draw, log_sum_exp, scale_weights
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["block", "values", "allowed"], meta_fields=["switches"])
+@partial(jax.tree_util.register_dataclass, data_fields=["block", "values", "allowed"], meta_fields=["matched"])
 @dataclass(frozen=True, eq=False)
 class Gibbs(NuisanceMove):
     """A Gibbs update of one block.
@@ -31,13 +31,13 @@ class Gibbs(NuisanceMove):
         block: the members.
         values: `(K, n)`, or `(K, 1)` where all members share their values.
         allowed: like `values`; False where a member has fewer values than K. None where all have K.
-        switches: how the table is filled where that takes less than K evaluations; None where it does not.
+        matched: fills the table in less than K evaluations, where a pattern was matched; else None.
     """
 
     block: Block
     values: Array | np.ndarray
     allowed: Array | np.ndarray | None
-    switches: Any = None
+    matched: Any = None
 
     @property
     def evaluations(self) -> int:
@@ -46,8 +46,8 @@ class Gibbs(NuisanceMove):
 
     def log_weights(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
         """Log probabilities of the values of every member given all else, up to a constant for each member."""
-        if self.switches is not None:
-            return self.switches.table(x, z, data)
+        if self.matched is not None:
+            return self.matched.table(x, z, data)
 
         def at(values: Array) -> Array:
             place = self.block.place_all if values.shape == (1,) else self.block.place
@@ -58,7 +58,7 @@ class Gibbs(NuisanceMove):
 
     def log_totals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, " n"]:
         """For each member the logarithm of the sum of its weights."""
-        return log_sum_columns(self.log_weights(x, z, data))
+        return log_sum_exp(self.log_weights(x, z, data))
 
     def conditionals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
         """Probabilities of the values of every member, given all else."""

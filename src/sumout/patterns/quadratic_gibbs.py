@@ -25,7 +25,8 @@ from jaxtyping import Array, Float
 from sumout.model.program import Data, Nuisance
 from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import Stack
-from sumout.patterns.quadratic_forms import Quadratic
+from sumout.patterns.contract import SiteScan
+from sumout.patterns.quadratic_forms import Quadratic, find_quadratic
 from sumout.randomness import normal, split, uniform
 from sumout.tables.blocks import Block, build_block, pick
 from sumout.tables.factor_sums import Sums, build_sums
@@ -58,7 +59,7 @@ class QuadraticGibbs(NuisanceMove):
         own: sums of the factors of each site alone.
         values: `(K, n)`, or `(K, 1)` where all sites share their values.
         allowed: like `values`; False where a site has fewer values than K. None where all have K.
-        singly: the same sites one by one by the values of their factors, for kernels that move one at a time.
+        by_colour: the same sites by the values of their factors, for kernels that move one colour at a time.
     """
 
     form: Quadratic
@@ -66,7 +67,12 @@ class QuadraticGibbs(NuisanceMove):
     own: Sums
     values: np.ndarray
     allowed: np.ndarray | None
-    singly: Stack
+    by_colour: Stack
+
+    @property
+    def cost(self) -> float:
+        """Elements of the matrix, and of the tables of all sites."""
+        return self.block.size * float(self.block.size + len(self.values))
 
     @property
     def evaluations(self) -> int:
@@ -80,12 +86,12 @@ class QuadraticGibbs(NuisanceMove):
 
     @property
     def num_parts(self) -> int:
-        """Those of the sites one by one."""
-        return self.singly.num_parts
+        """The colours."""
+        return self.by_colour.num_parts
 
     def part(self, i: Array) -> NuisanceMove:
         """By the values of the factors: for one part the matrix is not worth its while."""
-        return self.singly.part(i)
+        return self.by_colour.part(i)
 
     def probabilities(self, x: Array, z: Nuisance, data: Data) -> Iterator[tuple[np.ndarray, Array]]:
         """The conditionals of the sites."""
@@ -238,12 +244,24 @@ def _complete(diagonal: Array, a: Array, b: Array, p0: Array, p1: Array, p2: Arr
     return Conditionals(a, b, jnp.where(jnp.isnan(constant), -jnp.inf, constant), p1 - diagonal * a * b, variance)
 
 
-def build_quadratic(form: Quadratic, values: np.ndarray, allowed: np.ndarray, singly: Stack) -> QuadraticGibbs:
-    """The move for a form; the rest as for the move, `allowed` in full."""
+@dataclass(frozen=True)
+class QuadraticForms:
+    """Recognises sites that meet in a quadratic form."""
+
+    name: str = "quadratic form"
+    subject: type = SiteScan
+
+    def match(self, subject: SiteScan) -> QuadraticGibbs | None:
+        """A sweep by the matrix of the form, in which each site is drawn with its partner."""
+        form = find_quadratic(subject.structure, subject.sites)
+        return None if form is None else _build(form, subject)
+
+
+def _build(form: Quadratic, subject: SiteScan) -> QuadraticGibbs:
     structure = form.structure
     columns = structure.scopes_by_site[form.sites].tocoo()
     is_own = np.isin(structure.factor_array(columns.col), form.own)
     shared = columns.col[is_own].astype(np.int64), columns.row[is_own].astype(np.int64)
     own = build_sums(structure, shared, len(form.sites))
-    block, limits = build_block(structure, form.sites, with_sums=False), None if allowed.all() else allowed
-    return QuadraticGibbs(form, block, own, values, limits, singly)
+    block, allowed = build_block(structure, form.sites, with_sums=False), subject.allowed
+    return QuadraticGibbs(form, block, own, subject.values, None if allowed.all() else allowed, subject.by_colour)

@@ -41,7 +41,7 @@ def explain(
     kernel: Kernel | str | None = None,
     **kwargs: Any,
 ) -> Explanation:
-    """Say in plain words what the discrete sites are, how they hang together, and what will be done with them.
+    """Say in plain words what the discrete sites are, how they depend on each other, and what will be done with them.
 
     Args:
         program: a Program, or a NumPyro model followed by its arguments.
@@ -63,7 +63,7 @@ def explain(
         z: 100 sites with values {0, 1}
           summed out exactly, then drawn exactly for each draw of x (a table of 2 values for each site)
         <BLANKLINE>
-        How they hang together: 100 sites on their own: no factor joins them to another site.
+        How they depend on each other: 100 sites on their own: no factor joins them to another site.
         0 pairs of neighbours, 1 colour; read off 2 arrays of factors with 200 elements that depend on z.
         <BLANKLINE>
         Work: one sum over z fills 600 entries of tables; to draw the same sites once would fill 600.
@@ -121,7 +121,7 @@ def _structure(structure: Structure) -> str:
         parts.append(f"{len(counted) - len(parts)} more kinds of groups")
     depending = int((np.diff(structure.scopes.indptr) > 0).sum())
     return (
-        f"How they hang together: {'; '.join(parts)}.\n"
+        f"How they depend on each other: {'; '.join(parts)}.\n"
         f"{_count(structure.num_edges, 'pair')} of neighbours, {_count(structure.num_colours, 'colour')}; read off "
         f"{_count(len(structure.factor_shapes), 'array')} of factors with {depending} elements that depend on z."
     )

@@ -87,8 +87,8 @@ class Climbs:
     def __init__(self, program: Program, target: Target, tries: int):
         self.program, self.target, self.tries = program, target, tries
         self.is_small = is_small(program, target)
-        self.spread = float(np.sqrt(2 * (program.num_x + (0 if target.is_still else program.num_z))))
-        settling = np.zeros(0 if target.is_still else SETTLING_SWEEPS)
+        self.spread = float(np.sqrt(2 * (program.num_x + (0 if target.is_marginalised else program.num_z))))
+        settling = np.zeros(0 if target.is_marginalised else SETTLING_SWEEPS)
         first, second = np.concatenate([settling, _rates(FIRST_ROUND)]), _rates(SECOND_ROUND)
         self._rounds = [first] if has_few_sites(program) else [first, second]
 
@@ -98,7 +98,7 @@ class Climbs:
                 return *target.value_and_gradient(x, z, data), z
 
             first_x, first_z = jax.tree.map(lambda a: a[0], (x, z))
-            is_plain = target.is_still and target.is_straight(first_x, first_z, data)
+            is_plain = target.is_marginalised and target.is_loop_free(first_x, first_z, data)
             if self.is_small or is_plain:  # less to trace and to compile
                 return jax.lax.map(lambda each: one(*each), (keys, x, z))
             return jax.vmap(one)(keys, x, z)
@@ -129,7 +129,7 @@ class Climbs:
 
     def settle(self, keys: Key, x: np.ndarray, z: Any, data: Data) -> Any:
         """Z after some sweeps, one for each key, x and z."""
-        if self.target.is_still:
+        if self.target.is_marginalised:
             return z
         together = self._together(len(keys))
 
