@@ -1,5 +1,7 @@
 """The transition matrices of moves on z, on spaces that can be listed."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,7 +78,7 @@ def transition_matrix(move, x, states, data):
 
 def transition_matrices(plan, x, states):
     """P of every part of a sweep."""
-    for move in [block for move in plan.moves for block in move.split()]:
+    for move in itertools.chain.from_iterable(move.split() for move in plan.moves):
         if isinstance(move, QuadraticGibbs):
             yield from site_matrices(move, x, states, plan.structure.program.data)
         else:
