@@ -236,7 +236,7 @@ def _choose_components(
         is_asked, is_possible = asked[component.sites].any(), np.isfinite(component.summing)
         is_expensive = component.summing > WORTH * component.drawing
         if is_asked and not is_possible:
-            raise OptionError(_refusal(structure, component, methods[component.sites[0]]))
+            raise OptionError(_refusal(structure, component, str(methods[component.sites[0]])))
         if not is_possible or (is_expensive and component.summing > left and not is_asked):
             _fall_back(structure, component, methods, reasons)
             continue
@@ -300,8 +300,11 @@ def _build_moves(structure: Structure, methods: np.ndarray, patterns: Sequence[P
         padded = [np.concatenate([group, np.repeat(group[:1], block.size - len(group))]) for group in groups]
         stacked = [np.stack([table[group].T for group in padded]) for table in tables]
         stack = Stack(_move(block, method, stacked, ()), len(groups))
-        scan = SiteScan(structure, sites, *map(as_columns, tables), stack) if method == "gibbs" else None
-        yield find_match(patterns, scan) or stack
+        if method == "gibbs":
+            values, allowed = map(as_columns, tables)
+            yield find_match(patterns, SiteScan(structure, sites, values, allowed, stack)) or stack
+        else:
+            yield stack
 
 
 def _kinds(structure: Structure, methods: np.ndarray) -> list[tuple[str, Sequence[str]]]:
