@@ -16,7 +16,7 @@ from itertools import combinations
 import numpy as np
 
 MOST_FROM_ONE_END = 32  # sites of a path; written out, its levels are then plain slices of the factors
-MOST_FOR_FILL = 100  # sites; beyond, counting the edges that would be added takes too long
+MOST_FOR_FILL = 100  # sites; to count the edges that would be added takes time with their square, and more
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-MOST_SELECTED = 64  # entries of parts that are added up by a product
+MOST_SELECTED = 64  # entries of parts that are added up by a product, whose work grows with them
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=["levels"])

@@ -33,7 +33,7 @@ from sumout.structure.interpret import Reader
 from sumout.structure.scopes import Scopes, dependent
 from sumout.structure.structure import Structure, operands_of
 
-MOST_SITES = 2048  # A is a matrix
+MOST_SITES = 2048  # A is a matrix: 32 MB in double precision
 
 
 @dataclass(frozen=True, eq=False)

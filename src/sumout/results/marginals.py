@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 
-MOST_CANDIDATES = 64
-MOST_JUDGES = 512
+MOST_CANDIDATES = 64  # draws of x whose most probable z is looked at
+MOST_JUDGES = 512  # draws of x over which each of these is averaged
 
 
 def marginals(program: Program, idata: "xr.DataTree") -> "xr.Dataset":

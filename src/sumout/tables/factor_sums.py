@@ -1,4 +1,4 @@
-"""Sums of factor elements by owner: which elements belong to whom is settled once, when the sums are built.
+"""Sums of factor elements by owner: which elements belong to whom is worked out once, when the sums are built.
 
 Owners are the members of a block, or the cells of a tree of tables. Where the elements of an array lie in the order of
 their owners, or in even steps, no index is needed; else each owner has a padded list of its elements, or, where these
@@ -18,9 +18,9 @@ from jaxtyping import Array
 
 from sumout.structure.structure import Structure
 
-SMALL_FACTOR = 64  # factor arrays up to this size are handled together
-FEW_RUNS = 8  # so many slices are better than a gather
-WASTE = 8  # how much padding a gather may carry before sums by segment are cheaper
+SMALL_FACTOR = 64  # elements of factor arrays that are laid end to end: an operation for each would cost more
+FEW_RUNS = 8  # slices that are faster than a gather of the same elements
+WASTE = 8  # times the elements that a padded gather may look up before sums by segment, one by one, are cheaper
 
 Elements = tuple[np.ndarray, np.ndarray]  # numbers of factor elements, and the owner of each
 
