@@ -2,8 +2,8 @@
 
 A factor that depends on one site is known for all its values when all sites are set to their k-th value, for each k.
 One that depends on several is known when they are set to all their joint values: by their roles in the factor where the
-reading can tell them apart (`structure/roles.py`), else by their colours. Sites of one colour never meet in a factor, so
-that K² evaluations give the tables of all pairs of two colours. Each round of evaluations is a `Round`; each of its
+reading can tell them apart (`structure/roles.py`), else by their colours. Sites of one colour never meet in a factor:
+K² evaluations give the tables of all pairs of two colours. Each round of evaluations is a `Round`; each of its
 `Piece`s goes to the cells of one group of buckets.
 """
 

@@ -3,8 +3,8 @@
     where(t < change, early, late)        changes at the value t + 1, and only there, whatever `early` and `late` are
 
 What follows from z and data alone, such as `t < change`, is looked at for one value after the other. From there on the
-changes are followed through the program as scopes are (`structure/interpret.py`): what is computed from elements that change at
-some values, changes at no others.
+changes are followed through the program as scopes are (`structure/interpret.py`): what is computed from elements that
+change at some values, changes at no others.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
