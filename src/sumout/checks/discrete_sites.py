@@ -109,7 +109,7 @@ def check_broadcasting(exam: Examination) -> Iterator[Finding]:
 # From several starts at one x sweeps are run, and of each site the values are noted that had a positive probability on
 # the way. If two starts have no value of a site in common, a barrier lies between them.
 
-SWEEPS = 30  # after those in which chains settle: enough to see every value of a site that mixes at all
+SWEEPS = 30  # after those in which chains settle
 
 
 def check_barriers(exam: Examination) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from sumout.tables.blocks import num_values
 
 MOST_ENTRIES = 2**22  # of one table, and of all tables that cost much more than drawing: 32 MB in double precision
 MOST_JOINT_VALUES = 4096  # of three sites or more in one factor: the program is evaluated at each of them
-MOST_SITES = 50_000  # of a component with loops: finding an order takes some seconds
+MOST_SITES = 50_000  # of a component with loops: finding an order takes time
 LEVEL = 2048  # entries of tables: filling so many takes as long as the rest of a level, a step of a loop, does
 
 

@@ -96,7 +96,7 @@ def build_running(elements: np.ndarray, owners: np.ndarray, changes: np.ndarray,
     return RunningSums(count, size, until, since)
 
 
-FEWEST_ENTRIES = 1024  # terms times values: a smaller table is filled in a few microseconds, whatever the way
+FEWEST_ENTRIES = 1024  # terms times values, from which running totals are worth their while
 GAIN = 4  # times fewer terms must be left to evaluate, as running totals are added up one by one
 
 

@@ -50,7 +50,7 @@ class ScaledMessages:
     not used.
 
     Attributes:
-        least_values: K; a level of fewer is one small operation in logarithms, and faster (measured on a CPU).
+        least_values: K; a level of fewer is one small operation in logarithms, and faster.
     """
 
     least_values: int = 16
