@@ -1,25 +1,18 @@
 """The transition matrices of moves on z, on spaces that can be listed."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from sumout.moves.gibbs import Gibbs
 from sumout.moves.metropolis import STEP_PROBABILITIES, STEP_SIZES, AroundTheCircle, CountStep, FromSampler
-from sumout.moves.sweep import Stack
 from sumout.patterns.quadratic_gibbs import QuadraticGibbs
 
 from enumeration import state_numbers
 
 MOST_VALUES = 256
-
-
-def unstacked(moves):
-    for move in moves:
-        if isinstance(move, Stack):
-            yield from (jax.tree.map(lambda a, c=c: a[c], move.stacked) for c in range(move.length))
-        else:
-            yield move
 
 
 def member_tables(move, x, states, data):
@@ -90,7 +83,7 @@ def moved(listed, values, probability):
 
 def transition_matrices(plan, x, states):
     """P of every part of a sweep."""
-    for move in unstacked(plan.moves):
+    for move in itertools.chain.from_iterable(move.split() for move in plan.moves):
         if isinstance(move, QuadraticGibbs):
             yield from site_matrices(move, x, states, plan.structure.program.data)
         else:

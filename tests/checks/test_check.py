@@ -248,6 +248,17 @@ def test_a_count_whose_law_is_masked_away_is_refused(where):
     assert "does not fall as count 'n' grows" in sumout.check(sumout.program(model)).errors[0]
 
 
+def test_counts_in_colours_of_different_size():
+    """What fills up the smaller colours of a stack has no law, and is no count."""
+
+    def density(x, z, data):
+        n = z["n"] * 1.0
+        pairs = [(i, j) for i in range(6) for j in range(i)] + [(6, 3), (7, 2)]
+        return normal(x["a"]) - 0.5 * n.sum() - 0.01 * sum(jnp.abs(n[i] - n[j]) for i, j in pairs)
+
+    assert found(check_counts, density, z={"n": sumout.count(8)}) == []
+
+
 @pytest.mark.parametrize(
     "is_possible, is_bad",
     [

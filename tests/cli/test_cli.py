@@ -22,7 +22,7 @@ from sumout.cli.options import split_reference
 from sumout.cli.show import as_text, one_line
 from sumout.errors import FileError
 from sumout.kernels.registry import KERNELS
-from sumout.plan.plan import WISHES, make_plan
+from sumout.plan.plan import OVERRIDES, make_plan
 from sumout.store.netcdf import open_result
 
 SHORT = ["--draws", "50", "--tune", "50", "--chains", "2"]
@@ -175,7 +175,7 @@ def test_every_help_has_an_example_and_says_what_a_model_is(command, capsys):
 
 def test_help_names_all_kernels_and_methods(capsys):
     shown = help_of("run", capsys)
-    for name in [*(kernel.name for kernel in KERNELS), *WISHES]:
+    for name in [*(kernel.name for kernel in KERNELS), *OVERRIDES]:
         assert re.search(rf"\b{name}\b", shown), name
 
 

@@ -76,13 +76,13 @@ def test_one_colour_a_step_where_a_sweep_costs_more_than_a_gradient():
     structure = sumout.read(program)
     plan = make_plan(structure, {"gamma": "gibbs"})
     assert plan.sweep.evaluations == 2 + program.num_z  # for each value, and for the row of each site
-    x, turn = jnp.zeros(program.num_x), jax.jit(plan.part)
+    x, scan = jnp.zeros(program.num_x), jax.jit(plan.partial_scan)
     ever = np.zeros(program.num_z, bool)
     for t in range(program.num_z):
         changed = np.zeros(program.num_z, bool)
         for seed in range(20):  # by chance a site draws the value it has
             z = {"gamma": jnp.zeros(program.num_z, int)}
-            changed |= np.asarray(turn(jax.random.key(seed), x, z, program.data, t)["gamma"]) != 0
+            changed |= np.asarray(scan(jax.random.key(seed), x, z, program.data, t)["gamma"]) != 0
         assert changed.sum() == 1
         ever |= changed
     assert ever.all()
@@ -90,7 +90,7 @@ def test_one_colour_a_step_where_a_sweep_costs_more_than_a_gradient():
 
 def test_a_cheap_sweep_is_made_whole():
     plan = make_plan(sumout.read(ENUMERABLE["survey"]()), {"coin": "gibbs"})
-    assert plan.part is None
+    assert plan.partial_scan is None
     assert plan.sweep.evaluations == 2
 
 

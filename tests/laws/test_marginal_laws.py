@@ -8,23 +8,24 @@ import pytest
 from jax.scipy.special import logsumexp
 
 import sumout
-from sumout.eliminate import components
-from sumout.eliminate import messages as buckets
 from sumout.eliminate.components import find_components
 from sumout.eliminate.fill_tables import fill_tables
-from sumout.eliminate.scaled_messages import last_message
 from sumout.eliminate.summation import build_summation
+from sumout.patterns.registry import PATTERNS
+from sumout.patterns.scaled_messages import ScaledMessages
 from sumout.plan.plan import make_plan
 from sumout.structure.structure import Structure
+from sumout.tables.logsumexp import log_conditionals, log_sum_exp
 from sumout_studies.models import STUDIES
 
 from enumeration import joint_states, log_joint, log_marginal, random_x, state_numbers
 from programs import ENUMERABLE, array_hmm
 
 
-def sum_all(program):
+def sum_all(program, patterns=PATTERNS):
     structure = sumout.read(program)
-    return build_summation(structure, find_components(structure, np.ones(structure.num_sites, bool)))
+    components = find_components(structure, np.ones(structure.num_sites, bool), patterns)
+    return build_summation(structure, components, patterns)
 
 
 def any_z(program):
@@ -89,36 +90,34 @@ IN_SLICES = "grid spike_and_slab factorial_hmm opaque odd_values ladder switches
 
 
 @pytest.mark.parametrize("name", IN_SLICES)
-def test_site_by_site(name, monkeypatch):
+def test_site_by_site(name):
     """What is summed out in slices above gives the same site by site."""
     program = ENUMERABLE[name]()
     assert all(trees.buckets.size > 1 for trees in sum_all(program).trees)
-    monkeypatch.setattr(components, "find_slices", lambda *_: None)
-    summation = sum_all(program)
+    summation = sum_all(program, [pattern for pattern in PATTERNS if pattern.name != "slices"])
     assert all(trees.buckets.size == 1 for trees in summation.trees)
     check_marginal(program, summation)
     check_law(program, summation)
 
 
 @pytest.mark.parametrize("name", ["scan_hmm", "switches", "one_way", "bare_end"])
-def test_long_chains_by_products_in_logarithms_and_site_by_site(name, monkeypatch):
-    program, calls = ENUMERABLE[name](80), []
-    monkeypatch.setattr(buckets, "last_message", lambda *args: calls.append(args) or last_message(*args))
+def test_long_chains_by_products_in_logarithms_and_site_by_site(name):
+    program = ENUMERABLE[name](80)
+    others = [pattern for pattern in PATTERNS if pattern.name != "scaled messages"]
+    always = [*others, ScaledMessages(least_values=1)]
 
-    def value_and_gradient(least):
-        monkeypatch.setattr(buckets, "PRODUCT_VALUES", least)
-        summation = sum_all(program)
+    def value_and_gradient(patterns):
+        summation = sum_all(program, patterns)
 
         def log_density(x):
             return summation.log_density(x, any_z(program), program.data)
 
         return jax.jit(jax.value_and_grad(log_density))(random_x(program))
 
-    by_products = value_and_gradient(least=1)
-    assert calls or name == "one_way"  # whose tables are laid out for every step
-    in_logarithms = value_and_gradient(least=1_000)
-    monkeypatch.setattr(components, "find_slices", lambda *_: None)
-    site_by_site = value_and_gradient(least=1_000)
+    x, z = random_x(program), any_z(program)
+    traced = jax.make_jaxpr(lambda x: sum_all(program, always).log_density(x, z, program.data))(x)
+    assert "custom_vjp" in str(traced) or name == "one_way"  # whose tables are laid out for every step
+    by_products, in_logarithms, site_by_site = map(value_and_gradient, (always, others, ()))
     for other in (in_logarithms, site_by_site):
         np.testing.assert_allclose(by_products[0], other[0], rtol=1e-12)
         np.testing.assert_allclose(by_products[1], other[1], rtol=1e-8, atol=1e-8)
@@ -151,7 +150,7 @@ def check_law(program, summation):
 
 
 def log_law(summation, program, states, x):
-    """The log probability of every joint state under `Summation.draw`."""
+    """The log probability of every joint state of a draw."""
     z, data = any_z(program), program.data
     total = jnp.zeros(len(next(iter(states.values()))))
     for gibbs in summation.blocks:
@@ -168,8 +167,17 @@ def log_law(summation, program, states, x):
         number = jnp.argmax(values == present[:, None], axis=1)
         cells = jnp.zeros((len(number), trees.buckets.sites.size), int).at[:, trees.cells].set(number)
         cells = cells.reshape(-1, *trees.buckets.sites.shape)
-        total += jax.vmap(lambda c, t=trees, table=table: t.buckets.log_probability(table, c))(cells)
+        total += jax.vmap(lambda c, t=trees, table=table: log_probability(t.buckets, table, c))(cells)
     return total
+
+
+def log_probability(buckets, tables, numbers):
+    """The log probability that a draw of the buckets has these numbers."""
+    filled = buckets.up(tables, log_sum_exp)[0]
+    entries = buckets._choose(filled, lambda _, number: number, (numbers * buckets._powers).sum(axis=-1))
+    given = log_conditionals(filled).reshape(*buckets.sites.shape[:2], -1)
+    each = jnp.take_along_axis(given, entries[..., None], axis=-1)[..., 0]
+    return jnp.where(buckets.is_padding, 0.0, each).sum()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +195,7 @@ def test_dice_follow_the_law(name):
     density = np.asarray(log_joint(program, states)(x))
     exact = np.exp(density - logsumexp(density))
     keys = jax.random.split(jax.random.key(5), 40_000)
-    drawn = jax.jit(jax.vmap(lambda key: summation.draw(key, x, any_z(program), program.data)))(keys)
+    drawn = jax.jit(jax.vmap(lambda key: summation(key, x, any_z(program), program.data)))(keys)
     check_frequencies(drawn, states, exact)
 
 
@@ -208,7 +216,7 @@ def test_draws_of_a_long_chain():
     program = array_hmm(200, 3)
     summation, x, z = sum_all(program), random_x(program), any_z(program)
     keys = jax.random.split(jax.random.key(2), 20_000)
-    drawn = np.asarray(jax.jit(jax.vmap(lambda key: summation.draw(key, x, z, program.data)["state"]))(keys))
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: summation(key, x, z, program.data)["state"]))(keys))
     table = np.exp(np.asarray(jax.jit(lambda: summation.log_marginals(x, z, program.data))()))
     for k in range(3):
         frequency = (drawn == k).mean(axis=0)
@@ -251,7 +259,7 @@ def test_some_summed_the_others_given(name):
         same = (flat[:, ~candidates] == flat[state, ~candidates]).all(axis=1)
         expected = logsumexp(density[same])
         assert float(jax.jit(summation.log_density)(x, z, program.data)) == pytest.approx(float(expected), abs=1e-8)
-        drawn = jax.jit(summation.draw)(jax.random.key(0), x, z, program.data)
+        drawn = jax.jit(summation)(jax.random.key(0), x, z, program.data)
         kept = state_numbers({name: drawn[name][None] for name in states})[0][0]
         assert (kept[~candidates] == flat[state, ~candidates]).all()
 

@@ -17,14 +17,14 @@ from transitions import transition_matrices, transition_matrix
 MOST_STATES = 256
 
 
-def check_invariance(program, wishes=None, num_counts=0):
+def check_invariance(program, overrides=None, num_counts=0):
     states = joint_states(program, num_counts)
     x = random_x(program)
     density = np.asarray(log_joint(program, states)(x))
     pi = np.exp(density - density.max())
     pi /= pi.sum()
     sweep = np.eye(len(pi))
-    for matrix in transition_matrices(make_plan(sumout.read(program), wishes), x, states):
+    for matrix in transition_matrices(make_plan(sumout.read(program), overrides), x, states):
         assert np.abs(matrix.sum(axis=1) - 1).max() < 1e-10
         assert np.abs(pi @ matrix - pi).sum() < 1e-10
         sweep = sweep @ matrix

@@ -158,9 +158,9 @@ def test_tables_are_those_filled_value_by_value(name, is_double):
     with jax.enable_x64(is_double):
         program = SWITCHES[name]()
         _, (block,) = blocks_of(program)
-        assert block.switches is not None
+        assert block.matched is not None
         x, z = random_x(program, seed=2), some_z(program)
-        one_by_one = replace(block, switches=None)
+        one_by_one = replace(block, matched=None)
         tolerance = 1e-11 if is_double else 2e-5
         weights = jnp.cos(jnp.arange(block.values.size * block.block.size)).reshape(len(block.values), -1)
 
@@ -191,15 +191,15 @@ def test_log_density_and_gradient_by_listing_all_values(name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_where_a_term_changes_more_than_once_or_little_is_gained_tables_are_filled_value_by_value(name):
     _, (block,) = blocks_of(REFUSED[name]())
-    assert block.switches is None
+    assert block.matched is None
 
 
 def test_a_switch_point_that_is_drawn_has_the_same_table():
     program = SWITCHES["t < k"]()
     (move,) = make_plan(sumout.read(program), {"k": "gibbs"}).sweep.moves
-    assert move.switches is not None
+    assert move.matched is not None
     x, z = random_x(program), some_z(program)
-    expected = replace(move, switches=None).conditionals(x, z, program.data)
+    expected = replace(move, matched=None).conditionals(x, z, program.data)
     np.testing.assert_allclose(move.conditionals(x, z, program.data), expected, rtol=1e-10)
 
 
@@ -213,7 +213,7 @@ def test_a_site_beside_others_that_are_drawn():
     program = sumout.density(fn, x=X, z={"k": sumout.finite(YEARS), "s": sumout.finite(2, shape=YEARS)}, data=COUNTS)
     plan = make_plan(sumout.read(program), {"k": "sum", "s": "gibbs"})
     (block,) = plan.summation.blocks
-    assert block.switches is not None
+    assert block.matched is not None
     x, s = random_x(program), jnp.asarray(T % 3 == 0, program.z["s"].dtype)
     found = jax.jit(jax.value_and_grad(plan.log_density))(x, {"k": jnp.array(0), "s": s}, program.data)
 
@@ -253,7 +253,7 @@ def test_a_switch_point_of_many_values_is_summed_out():
     y = RNG.poisson(np.where(t < 200, 4.0, 1.0))
     program = density(lambda z, t, a, b: jnp.where(t < z["k"], a, b), (y, t), {"k": sumout.finite(600)})
     plan, (block,) = blocks_of(program)
-    assert block.switches is not None
+    assert block.matched is not None
     x = random_x(program)
     found = jax.jit(jax.value_and_grad(plan.log_density))(x, some_z(program), program.data)
     expected = jax.jit(jax.value_and_grad(log_marginal(program, joint_states(program))))(x)

@@ -10,7 +10,7 @@ from jax.scipy.stats import norm
 from numpyro.distributions import constraints
 
 import sumout
-from sumout.checks.guard import FormGuard, Guard
+from sumout.checks.guard import Guard, MoveGuard
 from sumout.errors import ReadingError
 from sumout.model.initial_values import draw_z
 from sumout.model.program import Program
@@ -201,7 +201,7 @@ def test_a_wrong_form_is_noticed():
     (move,) = plan.moves
     wrong = replace(move, form=replace(move.form, partners=np.roll(move.form.partners, 1)))
     with pytest.raises(ReadingError, match="quadratic form"):
-        FormGuard(wrong).compare(x, z, x + 1.0, {"s": 1 - z["s"]})
+        MoveGuard(program, wrong).compare(x, z, x + 1.0, {"s": 1 - z["s"]})
 
 
 def test_a_site_without_a_law_stays_as_it_is():

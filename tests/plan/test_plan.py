@@ -9,8 +9,8 @@ from sumout.plan.plan import make_plan
 from programs import ENUMERABLE, abundance_in_fog
 
 
-def methods(program, wishes=None):
-    choices = make_plan(sumout.read(program), wishes).choices
+def methods(program, overrides=None):
+    choices = make_plan(sumout.read(program), overrides).choices
     return {name: [choice.method for choice in found] for name, found in choices.items()}
 
 
@@ -25,11 +25,11 @@ def test_a_large_lattice_is_drawn_and_a_narrow_one_summed():
     assert methods(ENUMERABLE["grid"](24, 24)) == {"s": ["gibbs"]}
     assert methods(ENUMERABLE["grid"](5, 60)) == {"s": ["sum"]}
     text = sumout.explain(ENUMERABLE["grid"](24, 24))
-    assert "to sum over 576 sites that hang together would take tables of more than 4,194,304 entries" in text
+    assert "to sum over 576 sites that depend on each other would take tables of more than 4,194,304 entries" in text
     assert "Kernel: HMC" in text
 
 
-def test_a_wish_cuts_a_component_apart():
+def test_an_override_cuts_a_component_apart():
     program = ENUMERABLE["mixed_values"]()
     assert methods(program, {"kind": "gibbs"}) == {"kind": ["gibbs"], "flag": ["sum"]}
     assert methods(program, {"kind": "draw", "flag": "metropolis"}) == {"kind": ["joint"], "flag": ["metropolis"]}
@@ -37,7 +37,7 @@ def test_a_wish_cuts_a_component_apart():
     assert len(plan.sweep.moves) == 2  # the flags are drawn first, then the kinds given them
 
 
-def test_counts_are_drawn_and_what_hangs_on_them_is_summed_out():
+def test_counts_are_drawn_and_what_depends_on_them_is_summed_out():
     assert methods(abundance_in_fog()) == {"n": ["metropolis"], "fog": ["sum"]}
     text = sumout.explain(abundance_in_fog())
     assert "no bound is known on what a sum would leave out" in text
@@ -45,7 +45,7 @@ def test_counts_are_drawn_and_what_hangs_on_them_is_summed_out():
 
 
 @pytest.mark.parametrize(
-    "make, wishes, words",
+    "make, overrides, words",
     [
         (lambda: ENUMERABLE["grid"](24, 24), {"s": "sum"}, "s cannot be done by 'sum': 576 sites"),
         (lambda: ENUMERABLE["grid"](24, 24), {"s": "joint"}, "cannot be done by 'joint'"),
@@ -55,9 +55,9 @@ def test_counts_are_drawn_and_what_hangs_on_them_is_summed_out():
         (abundance_in_fog, {"mist": "sum"}, "no discrete site 'mist'; the sites are n, fog"),
     ],
 )
-def test_wishes_that_cannot_be_fulfilled(make, wishes, words):
+def test_overrides_that_are_not_possible(make, overrides, words):
     with pytest.raises(OptionError, match=words):
-        make_plan(sumout.read(make()), wishes)
+        make_plan(sumout.read(make()), overrides)
 
 
 def test_work_is_counted_in_entries():

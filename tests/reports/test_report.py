@@ -106,7 +106,7 @@ def test_the_page_of_a_real_run(tmp_path):
     check_self_contained(text, tree)
     assert "<h1>chain</h1>" in text
     # what was asked for, not what would have been done by default
-    assert "drawn jointly from the exact conditional (as you wished)" in text
+    assert "drawn jointly from the exact conditional (as you asked)" in text
     assert html.escape(idata.posterior.attrs["kernel"]) in text
     assert "3 pairs of neighbours" in text
     assert "colour 2: 2 sites" in text

@@ -1,6 +1,7 @@
 """What a run says about z, and about every datum, with z summed out."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.special import logsumexp
@@ -9,10 +10,10 @@ import sumout
 from sumout.errors import OptionError
 from sumout.plan.plan import make_plan
 from sumout.results.likelihood import build_likelihood
-from sumout.results.marginals import frequencies
+from sumout.results.marginals import frequencies, probabilities
 
 from enumeration import joint_states, log_joint, random_x, state_numbers
-from programs import ENUMERABLE
+from programs import ENUMERABLE, REAL
 
 
 @pytest.mark.parametrize("name", ["mixture", "scan_hmm", "ragged_binomials", "capture_recapture"])
@@ -101,3 +102,21 @@ def test_marginals_of_another_program():
         sumout.marginals(ENUMERABLE["survey"](), result)
     with pytest.raises(OptionError, match="do not fit"):
         sumout.marginals(ENUMERABLE["mixture"](4), result)
+
+
+def test_padding_of_a_stack_is_no_site():
+    """Colours of one and of two sites in one stack: what fills up the small ones is not the first site."""
+
+    def cliques(x, z, data):
+        s = z["s"]
+        pairs = [(i, j) for i in range(6) for j in range(i)] + [(6, 3), (7, 2)]
+        return sum(x["a"] * jnp.sin(1.3 * s[i] * s[j] + i + j) for i, j in pairs) - x["a"] ** 2
+
+    program = sumout.density(cliques, x={"a": REAL}, z={"s": sumout.finite(3, 8)})
+    plan = make_plan(sumout.read(program), {"s": "gibbs"})
+    assert -1 in np.concatenate([block.block.members for block in plan.moves[0].split()])
+    x, z = jnp.array([0.7]), {"s": jnp.arange(8) % 3}
+    found = probabilities(plan, x, z, program.data)
+    for i in range(8):
+        each = jnp.stack([program.log_density(x, {"s": z["s"].at[i].set(k)}, program.data) for k in range(3)])
+        np.testing.assert_allclose(found[i], jax.nn.softmax(each), atol=1e-9)

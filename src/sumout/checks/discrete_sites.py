@@ -18,8 +18,8 @@ from sumout.checks.examination import EQUILIBRATION_SWEEPS, NUM_POINTS, ROUNDS, 
 from sumout.errors import ModelError, OptionError
 from sumout.jaxpr.equations import used_inputs
 from sumout.model.program import Nuisance, Program
-from sumout.moves.gibbs import Gibbs
-from sumout.moves.sweep import Stack, Sweep
+from sumout.moves.move import NuisanceMove
+from sumout.moves.sweep import Sweep
 from sumout.plan.plan import plan_for
 from sumout.randomness import fold_in, new_key, split
 
@@ -110,36 +110,34 @@ def check_broadcasting(exam: Examination) -> Iterator[Finding]:
 
 def check_barriers(exam: Examination) -> Iterator[Finding]:
     """Every site that is drawn by Gibbs should reach the same values from everywhere."""
-    moves = [move for move in exam.plan.moves if isinstance(_inner(move), Gibbs)]
+    moves = [move for move in exam.plan.moves if move.shows_barriers]
     if not moves or not len(exam.anchors) or not exam.plan.structure.num_edges or not (exam.tried == -np.inf).any():
         return  # nothing is impossible, or only what a site can leave by itself: no barriers
     x = np.broadcast_to(exam.x[exam.anchors[0]], (NUM_POINTS, exam.program.num_x))
     z, reach = _wander(exam, moves, x)
     is_possible = np.isfinite(exam.evaluate(x, z)[0])
-    names: set[str] = set()
+    stuck = [np.zeros(0, np.int64)]
     for move, reached in zip(moves, reach, strict=True):
-        common = np.einsum("s...kn,t...kn->st...n", reached[is_possible].astype(int), reached[is_possible].astype(int))
-        if (common == 0).any():
-            columns = np.flatnonzero((common == 0).reshape(-1, common.shape[-1]).any(axis=0))
-            names |= _names(exam, move, columns)
+        seen = reached[is_possible].astype(int)
+        common = np.einsum("sbkn,tbkn->stbn", seen, seen)  # values that two starts s and t have in common
+        members = np.stack([block.block.members for block in move.split()])
+        stuck.append(members[(common == 0).any(axis=(0, 1))])
+    numbers = exam.plan.structure.site_numbers
+    names = [name for name in exam.program.z if np.isin(numbers[name], np.concatenate(stuck)).any()]
     if names:
-        yield Finding(_describe(exam, [name for name in exam.program.z if name in names]))
+        yield Finding(_describe(exam, names))
 
 
-def _wander(exam: Examination, moves: list[Any], x: np.ndarray) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+def _wander(
+    exam: Examination, moves: list[NuisanceMove], x: np.ndarray
+) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Where z ends from several starts; for each move, which values of its members had a positive probability.
 
-    Axes: start, (part of a stack,) value, member.
+    Axes: start s, block b, value k, member n.
     """
 
     def possible(x: Array, z: Nuisance, data: Any) -> list[Array]:
-        weights = [
-            jax.vmap(lambda one: one.log_weights(x, z, data))(move.stacked)
-            if isinstance(move, Stack)
-            else move.log_weights(x, z, data)
-            for move in moves
-        ]
-        return [w > -jnp.inf for w in weights]
+        return [move.map_blocks(lambda block: block.log_weights(x, z, data) > -jnp.inf) for move in moves]
 
     @quickly
     def run(keys: Array, x: Array, z: Nuisance, data: Any) -> tuple[Nuisance, list[Array]]:
@@ -178,18 +176,6 @@ def _summed_apart(exam: Examination) -> list[str]:
         for is_summed in (False, True)
     }
     return [] if labels[False] & labels[True] else summed
-
-
-def _inner(move: Any) -> Any:
-    return move.stacked if isinstance(move, Stack) else move
-
-
-def _names(exam: Examination, move: Any, columns: np.ndarray) -> set[str]:
-    """The sites that members of a move belong to; of a stack, all its sites."""
-    if isinstance(move, Stack):
-        return set(move.stacked.block.names)
-    members = move.block.members[columns]
-    return {name for name, numbers in exam.plan.structure.site_numbers.items() if np.isin(members, numbers).any()}
 
 
 def _describe(exam: Examination, names: list[str]) -> str:

@@ -16,21 +16,19 @@ from sumout.compile.ahead import Ahead
 from sumout.errors import ReadingError
 from sumout.model.arguments import as_jax
 from sumout.model.initial_values import guess_z
-from sumout.model.program import Data, Nuisance
-from sumout.patterns.quadratic_gibbs import QuadraticGibbs
+from sumout.model.program import Data, Nuisance, Program
+from sumout.moves.move import NuisanceMove
 from sumout.plan.plan import Plan
 from sumout.randomness import Key, generator
 from sumout.structure.structure import Structure
 
-# The conditionals of a quadratic form compared with the program itself: one site, and its partner, at a time.
 
+class MoveGuard:
+    """Compares the conditionals that a move derives from a pattern with the program itself, one site at a time."""
 
-class FormGuard:
-    """Watches over a move by a quadratic form."""
-
-    def __init__(self, move: QuadraticGibbs):
-        self.move, self.program = move, move.form.structure.program
-        self._evaluate = Ahead(self._values, times=1)
+    def __init__(self, program: Program, move: NuisanceMove):
+        self.move, self.program = move, program
+        self._evaluate = Ahead(move.verify, times=1)
 
     def prepare(self) -> None:
         """Begin to compile."""
@@ -46,27 +44,12 @@ class FormGuard:
         found = self._evaluate(*as_jax((x, z, other_x, other_z, self.program.data)))
         before, after, changes = map(np.asarray, found)
         is_sound = np.isfinite(before) & np.isfinite(after)
-        tolerance = (1e-3 if after.dtype == np.float32 else 1e-8) * (1 + np.abs(before) + np.abs(after))
-        is_right = np.abs(after - before - changes) <= tolerance
+        is_right = np.abs(after - before - changes) <= _tolerance(np.abs(before) + np.abs(after))
         if not is_right[is_sound].all():
             raise ReadingError(
-                f"internal error while reading '{self.program.name}': the conditionals of the sites "
-                f"{self.move.form.sites} do not follow from a quadratic form as they should. Please report the program."
+                f"internal error while reading '{self.program.name}': the conditionals of {len(changes)} sites do not "
+                f"follow from {self.move.pattern} as they should. Please report the program."
             )
-
-    def _values(
-        self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data
-    ) -> tuple[Array, Array, Array]:
-        """The log density, the one after each change, and by how much the conditionals say it changes."""
-        move, num_x, log_density = self.move, self.program.num_x, self.program.log_density
-        now, then, sites = move.block.take(z), move.block.take(other_z), jnp.arange(move.block.size)
-        partners = move.form.partners if move.moves_x else np.full(move.block.size, num_x)
-
-        def changed(j: Array) -> Array:
-            x_j = jnp.where(jnp.arange(num_x) == jnp.asarray(partners)[j], other_x, x)
-            return log_density(x_j, move.block.place(z, jnp.where(sites == j, then, now)), data)
-
-        return log_density(x, z, data), jax.vmap(changed)(sites), move.log_changes(x, z, other_x, other_z, data)
 
 
 FLIPS = 4  # times that a random half of the sites is changed
@@ -134,11 +117,11 @@ class Guard:
     def __init__(self, plan: Plan):
         self.program = plan.structure.program
         self._reading = ReadingGuard(plan.structure)
-        self._forms = [FormGuard(move) for move in plan.moves if isinstance(move, QuadraticGibbs)]
+        self._moves = [MoveGuard(self.program, move) for move in plan.moves if move.pattern is not None]
 
     def prepare(self) -> None:
         """Begin to compile."""
-        for guard in (self._reading, *self._forms):
+        for guard in (self._reading, *self._moves):
             guard.prepare()
 
     def compare(self, key: Key, x: Any, z: Nuisance) -> None:
@@ -152,15 +135,19 @@ class Guard:
         others = guess_z(rng, program, FLIPS)
         flips: Any = {name: np.where(spread[name], others[name], z[name]) for name in z}
         self._reading.compare(x, z, flips)
-        for guard in self._forms:
+        for guard in self._moves:
             guard.compare(x, z, x + 1.0, jax.tree.map(lambda a: a[0], flips))
+
+
+def _tolerance(size: np.ndarray) -> np.ndarray:
+    """How far sums of terms of this size may lie apart: the digits that remain where many terms are added up."""
+    return (1e-3 if size.dtype == np.float32 else 1e-8) * (1 + size)
 
 
 def _check_sums(totals: np.ndarray, wholes: np.ndarray, sizes: np.ndarray) -> None:
     """Compare the sums, relative to the size of their terms: large ones may cancel."""
     sound = np.isfinite(wholes)
-    tolerance = (1e-3 if wholes.dtype == np.float32 else 1e-8) * (1 + sizes[sound])
-    if not (np.abs(totals[sound] - wholes[sound]) <= tolerance).all():
+    if not (np.abs(totals[sound] - wholes[sound]) <= _tolerance(sizes[sound])).all():
         raise ReadingError(
             f"internal error while reading the program: its factors add up to {totals[sound]}, its log density is "
             f"{wholes[sound]}. Please report this program."

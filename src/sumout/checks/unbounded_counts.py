@@ -18,8 +18,8 @@ from sumout.checks.examination import Examination, Finding, quickly
 from sumout.errors import ModelError
 from sumout.model.program import Nuisance
 from sumout.model.supports import Count, Finite
-from sumout.moves.metropolis import CountStep, Metropolis
-from sumout.moves.sweep import Stack
+from sumout.moves.metropolis import Metropolis
+from sumout.moves.move import NuisanceMove
 
 FAR = np.array([10_007, 1_000_003, 100_000_007])  # counts at which tails are judged: at all three, as some fall late
 SLOWEST_FALL = -1.01  # slope of the log density in log n; with −1 the sum diverges
@@ -32,7 +32,7 @@ PAIRED = (1, -1, 2, -2, 3, -3)  # steps of another count
 
 def check_counts(exam: Examination) -> Iterator[Finding]:
     """Every count should have a law that can be summed, and steps that are possible."""
-    moves = [move for move in exam.plan.moves if _is_of_counts(move)]
+    moves = [move for move in exam.plan.moves if move.lower is not None]
     if not moves or not len(exam.anchors):
         return
     anchors = exam.anchors[:FEW_ANCHORS].tolist()
@@ -59,34 +59,21 @@ def check_counts(exam: Examination) -> Iterator[Finding]:
         )
 
 
-def _is_of_counts(move: Any) -> bool:
-    inner = move.stacked if isinstance(move, Stack) else move
-    return isinstance(inner, Metropolis) and isinstance(inner.propose, CountStep)
+def _members(moves: list[NuisanceMove]) -> np.ndarray:
+    """The sites that the moves move, as `_look` lists them; −1 for padding."""
+    return np.concatenate([block.block.members for move in moves for block in move.split()])
 
 
-def _parts(move: Any) -> list[Metropolis]:
-    """The moves of blocks that a move consists of."""
-    if not isinstance(move, Stack):
-        return [move]
-    return [jax.tree.map(lambda a, i=i: np.asarray(a)[i], move.stacked) for i in range(move.length)]
-
-
-def _members(moves: list[Any]) -> np.ndarray:
-    """The sites that the moves move, as `_look` lists them; padding of stacks is beyond the last site."""
-    return np.concatenate([part.block.members for move in moves for part in _parts(move)])
-
-
-def _look(exam: Examination, moves: list[Any], anchor: int) -> tuple[np.ndarray, np.ndarray]:
+def _look(exam: Examination, moves: list[NuisanceMove], anchor: int) -> tuple[np.ndarray, np.ndarray]:
     """For each member: whether its law has no end, and whether no step of it alone is possible."""
     far = np.stack([FAR, 2 * FAR], axis=1)
 
     def of_block(one: Metropolis, x: Array, z: Nuisance, data: Any) -> tuple[Array, Array]:
         current = one.block.take(z)
-        assert isinstance(one.propose, CountStep)
 
         def at(values: Array) -> Array:
             sums = one.block.factor_sums(x, one.block.place(z, values), data)
-            return jnp.where(values < one.propose.lower, -jnp.inf, sums)  # pyright: ignore[reportAttributeAccessIssue]
+            return jnp.where(values < one.lower, -jnp.inf, sums)
 
         out = jax.lax.map(lambda n: at(jnp.full_like(current, n)), jnp.asarray(far.ravel(), current.dtype))
         steps = jnp.asarray([*STEPS, *-STEPS], current.dtype)
@@ -95,12 +82,7 @@ def _look(exam: Examination, moves: list[Any], anchor: int) -> tuple[np.ndarray,
 
     @quickly
     def run(x: Array, z: Nuisance, data: Any) -> list[tuple[Array, Array]]:
-        return [
-            jax.vmap(of_block, in_axes=(0, None, None, None))(move.stacked, x, z, data)
-            if isinstance(move, Stack)
-            else jax.tree.map(lambda a: a[None], of_block(move, x, z, data))
-            for move in moves
-        ]
+        return [move.map_blocks(lambda block: of_block(block, x, z, data)) for move in moves]
 
     both = run(exam.x[anchor], exam.at(anchor), exam.program.data)
     values = np.concatenate([np.moveaxis(np.asarray(out, float), 1, 2).reshape(-1, far.size) for out, _ in both])

@@ -6,10 +6,11 @@ component is counted in entries of tables:
     summing:  Σ_factors K^(sites of the factor) + Σ_sites K^(1 + size of the separator)
     drawing:  Σ_factors K · (sites of the factor) + Σ_sites K        (one Gibbs sweep)
 
-Sites are summed out in slices where that takes less time: fewer levels make up for more entries.
+Sites are summed out in larger cells where a pattern has found some and that takes less time: fewer levels make up for
+more entries.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +21,8 @@ from scipy.sparse.csgraph import connected_components
 from sumout.compile.policy import LEVEL_COST, MOST_ENTRIES, MOST_JOINT_VALUES, MOST_LOOPY_SITES
 from sumout.eliminate.layout import Shape, lay_out
 from sumout.eliminate.order import Order, find_order
-from sumout.eliminate.slices import find_slices
+from sumout.patterns.contract import Elimination, Pattern
+from sumout.patterns.registry import PATTERNS, find_match
 from sumout.structure.graph import LARGEST_LISTED_CLIQUE
 from sumout.structure.structure import Structure
 from sumout.tables.blocks import num_values
@@ -48,7 +50,9 @@ class Component:
     drawing: float
 
 
-def find_components(structure: Structure, candidates: np.ndarray) -> list[Component]:
+def find_components(
+    structure: Structure, candidates: np.ndarray, patterns: Sequence[Pattern] = PATTERNS
+) -> list[Component]:
     """The components of the candidates (a mask over the sites), given all other sites."""
     crowded = np.zeros(structure.num_sites, bool)
     dense = np.flatnonzero(np.diff(structure.scopes.indptr) > LARGEST_LISTED_CLIQUE)
@@ -65,7 +69,7 @@ def find_components(structure: Structure, candidates: np.ndarray) -> list[Compon
         own = float(count * len(sites))
         found.append(Component(sites, True, count, None, work_sum[sites].sum() + own, work_draw[sites].sum() + own))
     parts = list(_split(structure, candidates & joined))
-    shapes = _Shapes(len(parts))
+    shapes = _Shapes(len(parts), patterns)
     for sites, edges in parts:
         most = int(values[sites].max())
         summing, drawing = work_sum[sites].sum(), work_draw[sites].sum() + values[sites].sum()
@@ -126,16 +130,18 @@ class _Shapes:
 
     Args:
         number: of components there are, which have their levels in common.
+        patterns: those that may be used.
     """
 
-    def __init__(self, number: int):
-        self._number = number
+    def __init__(self, number: int, patterns: Sequence[Pattern]):
+        self._number, self._patterns = number, patterns
         self._known: dict[tuple, _Found | None] = {}
 
     def find(self, num_sites: int, edges: np.ndarray, most: int) -> _Found | None:
         """The shape for a component of sites with up to `most` values; None if some table would be too large."""
         if most < 1:
             return None
+        # K^(width + 1) entries must fit; 1e-9 lest rounding lose an exact power.
         width = int(np.log(MOST_ENTRIES) / np.log(max(most, 2)) + 1e-9) - 1
         key = (num_sites, most, edges.tobytes())
         if key not in self._known:
@@ -147,21 +153,22 @@ class _Shapes:
         return self._known[key]
 
     def _best(self, order: Order, edges: np.ndarray, most: int) -> _Found:
-        """Site by site, or in slices if that takes less time."""
+        """Site by site, or in larger cells if a pattern has found some and that takes less time."""
         num_sites = len(order.parents)
         one_by_one = lay_out(order, np.arange(num_sites)[:, None])
         work = sum(float(most) ** (1 + len(separator)) for separator in order.separators)
-        slices = find_slices(num_sites, edges, most) if order.width > 1 else None
-        if slices is None:
+        matched = find_match(self._patterns, Elimination(num_sites, edges, most, order.width))
+        if matched is None:
             return _Found(one_by_one, work)
-        number = np.zeros(num_sites, np.int64)
-        number[slices[slices >= 0]] = np.nonzero(slices >= 0)[0]
+        cells = matched.cells
+        number = np.zeros(num_sites, np.int64)  # of the cell that each site is in
+        number[cells[cells >= 0]] = np.nonzero(cells >= 0)[0]
         between = np.unique(np.sort(number[edges], axis=1), axis=0)
         between = between[between[:, 0] != between[:, 1]]
-        path = find_order(len(slices), between, 1)
+        path = find_order(len(cells), between, 1)
         assert path is not None
-        in_slices = lay_out(path, slices)
-        return _Found(min(one_by_one, in_slices, key=lambda shape: self._time(shape, most)), work)
+        in_cells = lay_out(path, cells)
+        return _Found(min(one_by_one, in_cells, key=lambda shape: self._time(shape, most)), work)
 
     def _time(self, shape: Shape, most: int) -> float:
         """In entries of tables."""

@@ -2,8 +2,8 @@
 
 A factor that depends on one site is known for all its values when all sites are set to their k-th value, for each k.
 One that depends on several is known when they are set to all their joint values: by their roles in the factor where the
-reading can tell them apart (`reading/roles.py`), else by their colours. Sites of one colour never meet in a factor, so
-that K² evaluations give the tables of all pairs of two colours. Each round of evaluations is a `Round`; each of its
+reading can tell them apart (`structure/roles.py`), else by their colours. Sites of one colour never meet in a factor:
+K² evaluations give the tables of all pairs of two colours. Each round of evaluations is a `Round`; each of its
 `Piece`s goes to the cells of one group of buckets.
 """
 
@@ -152,7 +152,7 @@ class _Filling:
 
     def _one_for_all(self, owners: np.ndarray, with_roots: bool) -> np.ndarray:
         """Cells that have the piece, `(columns, levels)`; or `(columns, 1)` if all of a column are alike."""
-        matters: Any = ~self.group.is_idle.T
+        matters: Any = ~self.group.is_padding.T
         matters[:, -1] &= with_roots  # what lies along a separator does not count there
         some: Any = (owners & matters).any(axis=1)
         every: Any = (owners | ~matters).all(axis=1)
@@ -238,7 +238,7 @@ class _Places:
         for label in np.unique(labels, axis=0):
             inside = (labels == label).all(axis=1)
             shared = (rows[inside], self.cell[owners[inside, 0]])
-            sums = build_sums(self.structure, shared, self.groups[label[0]].is_idle.size)
+            sums = build_sums(self.structure, shared, self.groups[label[0]].is_padding.size)
             levels = -self.depth[owners[inside]]
             span = (int(levels.min()), int(levels.max()) + 1)
             pieces.append(Piece(int(label[0]), sums, tuple(label[1:].tolist()), span))

@@ -8,6 +8,8 @@ import numpy as np
 
 from sumout.eliminate.messages import Buckets
 from sumout.eliminate.order import Order
+from sumout.patterns.contract import ChainSum, Pattern
+from sumout.patterns.registry import find_match
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,11 @@ def lay_out(order: Order, members: np.ndarray) -> Shape:
 
 
 def build_buckets(
-    components: Sequence[tuple[np.ndarray, Shape]], num_values: int, width: int, allowed: np.ndarray
+    components: Sequence[tuple[np.ndarray, Shape]],
+    num_values: int,
+    width: int,
+    allowed: np.ndarray,
+    patterns: Sequence[Pattern],
 ) -> Buckets:
     """The buckets of some components, each given by its sites in ascending order and its shape.
 
@@ -94,6 +100,7 @@ def build_buckets(
         num_values: K.
         width: number of cells of a separator.
         allowed: `(all sites, K)` which values a site has.
+        patterns: those that may be used.
     """
     size = components[0][1].members.shape[1]
     own = num_values**size
@@ -111,6 +118,8 @@ def build_buckets(
         parents[levels[has_parent], columns[has_parent]] = columns[shape.order.parents[has_parent]]
         if index is not None:
             index[levels, columns] = _indices(shape.order, own, width)
+    # Axes of the parent's table: the parent p, its separator s₁ … s_w, each of `own` joint values, the last varying
+    # fastest. The message of a child straight below has the axes p, s₁ … s_{w−1}: its entry is e // own.
     straight_on = np.arange(own ** (width + 1)) // own
     is_bent = parents != np.arange(num_columns)
     if index is not None:
@@ -122,7 +131,8 @@ def build_buckets(
         index = None if (index[crossing] == straight_on).all() else index[crossing]
     mask = _joint_mask(sites, allowed[:, :num_values])
     allowed_or_all = None if mask.all() else mask
-    return Buckets(num_values, width, sites, num_straight, parents[crossing], index, allowed_or_all)
+    chain = find_match(patterns, ChainSum(num_straight * num_columns, own, width)) if num_straight else None
+    return Buckets(num_values, width, sites, num_straight, parents[crossing], index, allowed_or_all, chain)
 
 
 def _joint_mask(sites: np.ndarray, allowed: np.ndarray) -> np.ndarray:

@@ -25,8 +25,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from sumout.compile.policy import PRODUCT_VALUES, WRITTEN_OUT_LEVELS
-from sumout.eliminate.scaled_messages import last_message
+from sumout.compile.policy import WRITTEN_OUT_LEVELS
 from sumout.eliminate.table_parts import Tables, add_parts
 from sumout.randomness import uniform
 from sumout.tables.logsumexp import invert, log_conditionals, log_sum_by, log_sum_exp, log_sum_last
@@ -54,6 +53,7 @@ class Buckets:
         index: `(other levels, columns, K^m J)` for each entry of the parent's table the entry of the message that
             belongs to it; None where that is e // K^m throughout.
         allowed: `(levels, columns, K^m)` False for values that a cell does not have; None where all have all.
+        chain: sums the straight levels at less cost, if a pattern was matched; else None.
     """
 
     num_values: int
@@ -63,6 +63,7 @@ class Buckets:
     parents: np.ndarray
     index: np.ndarray | None
     allowed: np.ndarray | None
+    chain: Any = None
 
     @property
     def size(self) -> int:
@@ -81,8 +82,8 @@ class Buckets:
         return (*self.sites.shape[:2], own, own**self.width)
 
     @property
-    def is_idle(self) -> np.ndarray:
-        """Which cells have no site, `(levels, columns)`."""
+    def is_padding(self) -> np.ndarray:
+        """Which cells have no site, `(levels, columns)`: columns are as long as the longest."""
         return np.asarray((self.sites < 0).all(axis=2))
 
     def log_total(self, tables: Tables) -> Float[Array, ""]:
@@ -94,14 +95,6 @@ class Buckets:
         """For each site the number of a value: one joint draw from exp(table), trees independent of each other."""
         levels = uniform(key, self.sites.shape[:2], tables.single.dtype)
         return self._numbers(self._choose(self.up(tables, log_sum_exp)[0], invert, levels))
-
-    def log_probability(self, tables: Tables, numbers: Int[Array, "L C m"]) -> Float[Array, ""]:
-        """The log probability that `draw` returns these numbers."""
-        filled = self.up(tables, log_sum_exp)[0]
-        entries = self._choose(filled, lambda _, number: number, (numbers * self._powers).sum(axis=-1))
-        given = log_conditionals(filled).reshape(*self.sites.shape[:2], -1)
-        each = jnp.take_along_axis(given, entries[..., None], axis=-1)[..., 0]
-        return jnp.where(self.is_idle, 0.0, each).sum()
 
     def most_probable(self, tables: Tables) -> Int[Array, "L C m"]:
         """For each site the number of a value: the joint values with the largest table."""
@@ -148,7 +141,7 @@ class Buckets:
         levels, columns, own, _ = self.shape
         parts = [tables.single, *(part.table.reshape(*part.table.shape[:2], -1) for part in tables.joint)]
         spans = [jnp.broadcast_to(_span(part), (levels, columns)) for part in parts]
-        each = jnp.where(self.is_idle, 0.0, reduce(jnp.add, spans) + np.log(own))
+        each = jnp.where(self.is_padding, 0.0, reduce(jnp.add, spans) + np.log(own))
         total = jax.ops.segment_sum(each.ravel(), self._trees.ravel(), num_segments=columns)[self._trees]
         epsilon = jnp.finfo(each.dtype).eps
         return jnp.maximum(-total + jnp.log(epsilon), -1 / np.sqrt(epsilon))  # half of the digits are for the rest
@@ -166,10 +159,11 @@ class Buckets:
 
     @property
     def _powers(self) -> np.ndarray:
+        """What the number of each site's value counts in the joint value of its cell: the last site varies fastest."""
         return self.num_values ** np.arange(self.size)[::-1]
 
     def _numbers(self, entries: Int[Array, "L C"]) -> Int[Array, "L C m"]:
-        """The numbers of the values of each site, from the entry of its cell's table."""
+        """The numbers of the values of each site, from the entry of its cell's table: (own joint values) · J + s."""
         return entries[..., None] // self.shape[-1] // self._powers % self.num_values
 
     def up(self, tables: Tables, sum_out: Reduce) -> tuple[Float[Array, "L C K J"], Float[Array, ""]]:
@@ -184,11 +178,11 @@ class Buckets:
 
     def _pass_straight(self, tables: Tables, single: Array) -> Float[Array, "C J"]:
         """The sums over all straight levels, as messages of the last of them."""
-        straight, own = self.num_straight, single.shape[-1]
-        if straight and self.width == 1 and own >= PRODUCT_VALUES:
+        straight = self.num_straight
+        if self.chain is not None:
             joint = self._joint(tables, 0, straight)
-            if len(joint) == 1:
-                return last_message(joint[0], single[:straight], jnp.asarray(self.is_idle[:straight]))
+            if len(joint) == 1:  # one table for all levels
+                return self.chain.last_message(joint[0], single[:straight], jnp.asarray(self.is_padding[:straight]))
         return self._go_straight(tables, single, log_sum_exp)[0]
 
     def _go_straight(self, tables: Tables, single: Array, sum_out: Reduce) -> tuple[Float[Array, "C J"], list[Array]]:
@@ -200,12 +194,12 @@ class Buckets:
         fill, levels = _filling(self._joint(tables, 0, straight), single[:straight])
 
         def step(message: Array, level: tuple) -> tuple[Array, Array]:
-            tables, is_idle = level
-            message = jnp.where(is_idle[:, None], 0.0, sum_out(fill(self._spread(message), tables)))
+            tables, is_padding = level
+            message = jnp.where(is_padding[:, None], 0.0, sum_out(fill(self._spread(message), tables)))
             return message, message
 
-        is_idle = jnp.asarray(self.is_idle[:straight])
-        _, messages = lax.scan(step, first, (levels, is_idle), unroll=_unroll(straight))
+        is_padding = jnp.asarray(self.is_padding[:straight])
+        _, messages = lax.scan(step, first, (levels, is_padding), unroll=_unroll(straight))
         before = jnp.concatenate([first[None], messages[:-1]])
         return messages[-1], [fill(self._spread(before), levels)]
 
@@ -231,7 +225,7 @@ class Buckets:
             incoming, filled = lax.scan(step, incoming, crossing, unroll=_unroll(last - straight))
             parts.append(filled)
         roots = jnp.broadcast_to(incoming + single[last][..., None], (columns, own, joint))
-        total = jnp.where(self.is_idle[last], 0.0, sum_out(roots)[:, 0]).sum()
+        total = jnp.where(self.is_padding[last], 0.0, sum_out(roots)[:, 0]).sum()
         return [*parts, roots[None]], total
 
     def _joint(self, tables: Tables, low: int, high: int) -> Float[Array, "depth C K J"]:
@@ -245,7 +239,7 @@ class Buckets:
     def _spread(self, message: Float[Array, "*n J"]) -> Float[Array, "*n K J"]:
         """A message as it is added to the parent's table, straight on; of size 1 where it does not vary."""
         _, _, own, joint = self.shape
-        if self.width == 1:
+        if self.width == 1:  # the separator is the parent, and J its own joint values
             return message[..., None]
         repeated = jnp.broadcast_to(message[..., None], (*message.shape, own))
         return repeated.reshape(*message.shape[:-1], own, joint)

@@ -6,7 +6,7 @@ S are the sites that are summed, D those that are not; where D is not empty, all
 share no factor with another of S are handled as a block, the others as trees of tables.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -21,7 +21,9 @@ from sumout.eliminate.messages import Buckets
 from sumout.eliminate.table_parts import Tables
 from sumout.model.program import Data, Nuisance
 from sumout.moves.gibbs import Gibbs
-from sumout.patterns.change_points import build_gibbs
+from sumout.moves.move import NuisanceMove
+from sumout.patterns.contract import Pattern
+from sumout.patterns.registry import PATTERNS, build_gibbs
 from sumout.randomness import split
 from sumout.structure.structure import Structure
 from sumout.tables.blocks import Block, as_columns, build_block, num_values, pick, value_rows
@@ -43,7 +45,7 @@ class Trees:
 
 
 @dataclass(frozen=True, eq=False)
-class Summation:
+class Summation(NuisanceMove):
     """Sums over some sites of a program.
 
     Attributes:
@@ -79,7 +81,7 @@ class Summation:
             total += trees.buckets.log_total(table)
         return total
 
-    def draw(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
+    def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """The sites drawn jointly from their conditional given x and the rest of z; the others as they are."""
         number = len(self.blocks) + len(self.trees)
         keys = iter([key] if number == 1 else split(key, number))
@@ -89,8 +91,6 @@ class Summation:
         for trees, table in tables:
             z = trees.place(z, trees.buckets.draw(next(keys), table))
         return z
-
-    __call__ = draw
 
     def most_probable(self, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """The most probable joint values of the sites given x and the rest of z; the others as they are."""
@@ -113,6 +113,11 @@ class Summation:
             by_cell = trees.buckets.log_marginals(table).reshape(-1, trees.buckets.num_values)
             found = _fill(found, trees.block.members, by_cell[trees.cells])
         return found
+
+    def probabilities(self, x: Array, z: Nuisance, data: Data) -> Iterator[tuple[np.ndarray, Array]]:
+        """The marginals of the sites."""
+        sites = np.flatnonzero(self.summed)
+        yield sites, jnp.exp(self.log_marginals(x, z, data))[sites]
 
     def log_beliefs(
         self, x: Array, z: Nuisance, data: Data, terms: Float[Array, "K sites"], zeros: Float[Array, "K sites"]
@@ -160,7 +165,9 @@ def _by_cell(buckets: Buckets, by_site: Float[Array, "K sites"]) -> Float[Array,
     return jnp.where(is_site, by_site[: buckets.num_values].T[np.maximum(buckets.sites, 0)], 0.0)
 
 
-def build_summation(structure: Structure, components: Sequence[Component]) -> Summation:
+def build_summation(
+    structure: Structure, components: Sequence[Component], patterns: Sequence[Pattern] = PATTERNS
+) -> Summation:
     """The sums over some components."""
     summed = np.zeros(structure.num_sites, bool)
     for component in components:
@@ -171,10 +178,10 @@ def build_summation(structure: Structure, components: Sequence[Component]) -> Su
     for component in joined:
         assert component.shape is not None
         shape = component.shape
-        # Trees of very different height would be mostly padding.
+        # Trees of very different height would be mostly padding: those within a factor of two stand together.
         key = (component.num_values, shape.order.width, shape.members.shape[1], int(np.log2(shape.num_levels)))
         groups.setdefault(key, []).append(component)
-    trees = tuple(_trees(structure, group, key[0], key[1]) for key, group in groups.items())
+    trees = tuple(_trees(structure, group, key[0], key[1], patterns) for key, group in groups.items())
     axes = [
         np.stack([*component.sites[rows[:, :2].T], rows[:, 2]], axis=1)
         for component in joined
@@ -182,10 +189,10 @@ def build_summation(structure: Structure, components: Sequence[Component]) -> Su
         for rows in [component.shape.axes()]
     ]
     rounds = plan_rounds(structure, [t.buckets for t in trees], np.concatenate(axes)) if trees else ()
-    return Summation(structure, summed, _blocks(structure, alone), trees, rounds, _free(structure, summed))
+    return Summation(structure, summed, _blocks(structure, alone, patterns), trees, rounds, _free(structure, summed))
 
 
-def _blocks(structure: Structure, sites: np.ndarray) -> tuple[Gibbs, ...]:
+def _blocks(structure: Structure, sites: np.ndarray, patterns: Sequence[Pattern]) -> tuple[Gibbs, ...]:
     """Sites on their own, as Gibbs blocks: one for each number and type of values."""
     kinds: dict[tuple, list[str]] = {}
     for name, site in structure.program.z.items():
@@ -196,11 +203,14 @@ def _blocks(structure: Structure, sites: np.ndarray) -> tuple[Gibbs, ...]:
         numbers = np.concatenate([structure.site_numbers[name] for name in names])
         inside = np.isin(numbers, sites)
         values, allowed = (part[inside] for part in value_rows(structure, names, count))
-        blocks.append(build_gibbs(build_block(structure, numbers[inside]), as_columns(values), as_columns(allowed)))
+        block = build_block(structure, numbers[inside])
+        blocks.append(build_gibbs(block, as_columns(values), as_columns(allowed), patterns))
     return tuple(blocks)
 
 
-def _trees(structure: Structure, components: list[Component], count: int, width: int) -> Trees:
+def _trees(
+    structure: Structure, components: list[Component], count: int, width: int, patterns: Sequence[Pattern]
+) -> Trees:
     members = np.sort(np.concatenate([component.sites for component in components]))
     names = [name for name, numbers in structure.site_numbers.items() if np.isin(numbers, members).any()]
     allowed = np.zeros((structure.num_sites, count), bool)
@@ -211,7 +221,7 @@ def _trees(structure: Structure, components: list[Component], count: int, width:
         numbers = structure.site_numbers[name]
         values[numbers], allowed[numbers] = value_rows(structure, [name], count)
     placed = [(component.sites, component.shape) for component in components if component.shape is not None]
-    buckets = build_buckets(placed, count, width, allowed)
+    buckets = build_buckets(placed, count, width, allowed, patterns)
     cell = np.zeros(structure.num_sites, np.int64)
     flat = buckets.sites.ravel()
     cell[flat[flat >= 0]] = np.flatnonzero(flat >= 0)

@@ -104,7 +104,7 @@ class GHMC(MetropolisAdjusted):
         """One move on z, one leap."""
         assert isinstance(self.target, Target)
         key_z, key_momentum, key_slice = split(key, 3)
-        z = self.target.turn(key_z, state.x, state.z, data, t)
+        z = self.target.scan(key_z, state.x, state.z, data, t)
         step_size = state.tuning.step_size
         kept = jnp.exp(-self.friction * step_size * self.num_leapfrog)
         noise = normal(key_momentum, state.x.shape, state.x.dtype)

@@ -91,14 +91,14 @@ class HMC(TrajectoryKernel):
         """All of it; but where z is drawn, x given z is no independent draw, and efficiency has to be measured."""
         del step_size
         assert isinstance(self.target, Target)
-        return None if self.target.is_still else 1.0
+        return None if self.target.is_marginalised else 1.0
 
     def step(self, key: Array, state: State, data: Data, t: Array) -> tuple[State, Info]:
         """One move on z, one trajectory."""
         del t
         target = self.target
         assert isinstance(target, Target)
-        key_z, key_x = (key, key) if target.is_still else split(key)
+        key_z, key_x = (key, key) if target.is_marginalised else split(key)
         start, z = self.move(key_z, state, data)
         # All from one call: on small programs random numbers are most of what there is to compile.
         level, shortening, *rest = jnp.split(uniform(key_x, (state.x.size + 2,), state.x.dtype), (1, 2))

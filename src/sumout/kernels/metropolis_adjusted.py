@@ -82,7 +82,7 @@ class TrajectoryKernel(MetropolisAdjusted):
     def move(self, key: Array, state: State, data: Data) -> tuple[Point, Nuisance]:
         """Update z, and the coordinates of x drawn jointly with it: the new point and the new z."""
         assert isinstance(self.target, Target)
-        if self.target.is_still:
+        if self.target.is_marginalised:
             return state.point, state.z
         x, z = self.target.move_jointly(key, state.x, state.z, data)
         return Point.at(self.target, x, z, data), z

@@ -7,7 +7,7 @@ counts are symmetric, and a proposal from z's own law cancels against it (that l
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +16,23 @@ from jaxtyping import Array, Float
 
 from sumout.model.program import Data, Nuisance
 from sumout.model.supports import Implicit
+from sumout.moves.move import NuisanceMove
 from sumout.randomness import split, uniform
 from sumout.tables.blocks import Block, pick
 
-# Two values of equal probability would change places at every step, for ever: now and then a member sits still.
-BOLDNESS = 15 / 16
+# A lazy step now and then: two values of equal probability would else change places at every step, for ever, and the
+# chain be periodic. One step in sixteen costs little.
+PROBABILITY_OF_A_STEP = 15 / 16
 
 
 @runtime_checkable
 class Proposal(Protocol):
     """Proposes new values for the members of a block."""
+
+    @property
+    def lower(self) -> Any:
+        """Where their supports begin, if these have no upper end; else None."""
+        ...
 
     def __call__(self, key: Array, current: Array, data: Data) -> Array:
         """Proposed values, one for each member."""
@@ -34,7 +41,7 @@ class Proposal(Protocol):
 
 @partial(jax.tree_util.register_dataclass, data_fields=["block", "propose"], meta_fields=[])
 @dataclass(frozen=True, eq=False)
-class Metropolis:
+class Metropolis(NuisanceMove):
     """A Metropolis update of one block."""
 
     block: Block
@@ -45,13 +52,18 @@ class Metropolis:
         """How many times the factors are evaluated."""
         return 2
 
+    @property
+    def lower(self) -> Any:
+        """Known to proposals of counts."""
+        return self.propose.lower
+
     def log_acceptance(self, x: Array, z: Nuisance, proposed: Array, data: Data) -> Float[Array, " n"]:
         """Log of the probability that a member accepts its proposal."""
         now = self.block.factor_sums(x, z, data)
         then = self.block.factor_sums(x, self.block.place(z, proposed), data)
         # From an impossible value (an unlucky start), or one whose density is NaN, go anywhere.
         log_ratio = jnp.where(now > -jnp.inf, then - now, 0.0)
-        return jnp.log(BOLDNESS) + jnp.minimum(log_ratio, 0.0)
+        return jnp.log(PROBABILITY_OF_A_STEP) + jnp.minimum(log_ratio, 0.0)
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Propose and accept for all members at once."""
@@ -80,6 +92,7 @@ class AroundTheCircle:
     values: Array | np.ndarray | None
     first: Array | np.ndarray
     num_values: Array | np.ndarray
+    lower = None
 
     @staticmethod
     def over(values: np.ndarray, num_values: np.ndarray) -> "AroundTheCircle":
@@ -149,6 +162,7 @@ class FromSampler:
     """A fresh draw from the variable's own law p(z|y), which need not be known as a density."""
 
     support: Implicit
+    lower = None
 
     def __call__(self, key: Array, current: Array, data: Data) -> Array:
         """One independent draw for each member."""

@@ -1,9 +1,9 @@
-"""A sweep: one move after the other until every site has had its turn."""
+"""Moves made of moves: a sweep, in which every site is drawn, stacks of moves of one shape, and partial scans."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,48 +11,12 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.model.program import Data, Nuisance
+from sumout.moves.move import NuisanceMove
 from sumout.randomness import fold_in, split
 
 
-@runtime_checkable
-class NuisanceMove(Protocol):
-    """Leaves p(z | x, y) invariant."""
-
-    @property
-    def evaluations(self) -> int:
-        """How many times the factors are evaluated."""
-        ...
-
-    def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
-        """New z."""
-        ...
-
-
-@runtime_checkable
-class JointMove(NuisanceMove, Protocol):
-    """Can also move some coordinates of x together with z, which leaves p(x, z | y) invariant."""
-
-    @property
-    def moves_x(self) -> bool:
-        """Whether there are such coordinates."""
-        ...
-
-    def jointly(self, key: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Nuisance]:
-        """New x and z."""
-        ...
-
-
-def move_jointly(
-    move: Callable[[Array, Array, Nuisance, Data], Nuisance], key: Array, x: Array, z: Nuisance, data: Data
-) -> tuple[Array, Nuisance]:
-    """Move z, and with it the coordinates of x that the move can take along."""
-    if isinstance(move, JointMove) and move.moves_x:
-        return move.jointly(key, x, z, data)
-    return x, move(key, x, z, data)
-
-
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(NuisanceMove):
     """Several moves in a fixed order."""
 
     moves: Sequence[NuisanceMove]
@@ -65,7 +29,7 @@ class Sweep:
     @property
     def moves_x(self) -> bool:
         """Whether one of them can move coordinates of x along."""
-        return any(isinstance(move, JointMove) and move.moves_x for move in self.moves)
+        return any(move.moves_x for move in self.moves)
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Apply all moves."""
@@ -76,8 +40,17 @@ class Sweep:
     def jointly(self, key: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Nuisance]:
         """Apply all moves; those that can move coordinates of x along do so."""
         for move, key_move in zip(self.moves, self._keys(key), strict=True):
-            x, z = move_jointly(move, key_move, x, z, data)
+            x, z = move.jointly(key_move, x, z, data)
         return x, z
+
+    def split(self) -> list[Any]:
+        """The moves of one block each that it consists of."""
+        return [block for move in self.moves for block in move.split()]
+
+    def probabilities(self, x: Array, z: Nuisance, data: Data) -> Iterator[tuple[np.ndarray, Array]]:
+        """Those of all moves."""
+        for move in self.moves:
+            yield from move.probabilities(x, z, data)
 
     def _keys(self, key: Array) -> Any:
         return [key] if len(self.moves) == 1 else split(key, len(self.moves))
@@ -88,7 +61,7 @@ STAY = Sweep(())
 
 @partial(jax.tree_util.register_dataclass, data_fields=["stacked"], meta_fields=["length"])
 @dataclass(frozen=True, eq=False)
-class Stack:
+class Stack(NuisanceMove):
     """Many moves of one shape, compiled once and run one after the other."""
 
     stacked: Any  # a move whose arrays have a leading axis
@@ -108,27 +81,52 @@ class Stack:
 
         return jax.lax.scan(one, z, (jnp.arange(self.length), self.stacked))[0]
 
+    @property
+    def num_parts(self) -> int:
+        """Each of them can be made alone."""
+        return self.length
+
     def part(self, i: Array) -> NuisanceMove:
         """The move number `i` alone."""
         return jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(jnp.asarray(a), i, keepdims=False), self.stacked)
 
+    def split(self) -> list[Any]:
+        """The moves themselves."""
+        return [jax.tree.map(lambda a, i=i: np.asarray(a)[i], self.stacked) for i in range(self.length)]
+
+    def map_blocks(self, function: Callable[[Any], Any]) -> Any:
+        """For all moves at once."""
+        return jax.vmap(function)(self.stacked)
+
+    def probabilities(self, x: Array, z: Nuisance, data: Data) -> Iterator[tuple[np.ndarray, Array]]:
+        """Those of all moves."""
+        for move in self.split():
+            yield from move.probabilities(x, z, data)
+
+    @property
+    def shows_barriers(self) -> bool:
+        """Whether the moves do."""
+        return self.stacked.shows_barriers
+
+    @property
+    def lower(self) -> Any:
+        """As the moves have it."""
+        return self.stacked.lower
+
 
 @dataclass(frozen=True, eq=False)
-class Turns:
-    """One move at a time, for sweeps that cost more than a gradient: number `t` modulo the number of moves."""
+class PartialScan:
+    """One part of a sweep at a time, where a whole one costs more than a gradient: number `t` modulo all parts."""
 
     moves: Sequence[NuisanceMove]
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data, t: Array) -> Nuisance:
-        """Apply the move whose turn it is; `t` must be the same for all chains, lest all moves be made."""
-        lengths = [move.length if isinstance(move, Stack) else 1 for move in self.moves]
-        starts = np.cumsum([0, *lengths])
-        turn = t % starts[-1]
+        """Make the part for step `t`, which must be the same for all chains: else all parts would be made for each."""
+        ends = np.cumsum([move.num_parts for move in self.moves])
+        number = t % ends[-1]
 
-        def branch(move: NuisanceMove, start: int) -> Callable[[Nuisance], Nuisance]:
-            if isinstance(move, Stack):
-                return lambda z: move.part(turn - start)(key, x, z, data)
-            return lambda z: move(key, x, z, data)
+        def branch(move: NuisanceMove, end: int) -> Callable[[Nuisance], Nuisance]:
+            return lambda z: move.part(number - (end - move.num_parts))(key, x, z, data)
 
-        branches = [branch(move, start) for move, start in zip(self.moves, starts.tolist(), strict=False)]
-        return jax.lax.switch(jnp.searchsorted(starts[1:], turn, side="right"), branches, z)
+        branches = [branch(move, end) for move, end in zip(self.moves, ends.tolist(), strict=True)]
+        return jax.lax.switch(jnp.searchsorted(ends, number, side="right"), branches, z)

@@ -1,10 +1,10 @@
-"""Tables of sites like switch points, each of whose data changes at one value of the site.
+"""Change points: tables of sites at one value of which each datum changes.
 
     table[k] = Σ_t log p(y_t | early if t < k else late)
 
 Filled for one value after the other such a table takes K evaluations of T terms. But each term has two values only, the
 one it has at the first k and the one it has at the last: so the terms are evaluated twice, and what lies between are
-running totals (`running.py`). Where each term changes is settled when the table is built, as all index arithmetic is.
+running totals. Where each term changes is found when the table is built, as all index arithmetic is done then.
 The sums of such terms are found within the program, or are those of its factors; the rest of it is evaluated for
 every value as ever, with these sums given.
 """
@@ -26,13 +26,13 @@ from sumout.jaxpr.equations import traced_once
 from sumout.jaxpr.lazy_broadcast import evaluate
 from sumout.jaxpr.walk import cut, following
 from sumout.model.program import Data, Nuisance
-from sumout.moves.gibbs import Gibbs
+from sumout.patterns.contract import BlockTable
 from sumout.patterns.find_changes import NEVER, find_changes
 from sumout.structure.factors import Factorisation
 from sumout.tables.blocks import Block, shared_elements
 from sumout.tables.factor_sums import Sums, build_sums, share
 
-# Sums of elements that change once while k runs through its values, for all k at once.
+# Sums of elements that change once while k runs through its values, for all k at once:
 #
 #     Σ_e (first_e if k < p_e else last_e) = Σ_{e: p_e > k} first_e + Σ_{e: p_e ≤ k} last_e
 #
@@ -115,7 +115,7 @@ class Factor(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Switches:
+class RunningTable:
     """The table of a block of which some sums are taken by running totals.
 
     Attributes:
@@ -137,12 +137,12 @@ class Switches:
     sums: Sums
 
     @property
-    def work(self) -> int:
-        """Elements of the largest array that is still computed for every value."""
+    def cost(self) -> float:
+        """Elements of the largest array that is still computed for every value, for all values."""
         part = self.others.closed
         moving = [*_places(self.block).values(), *(total.variable for total in self.totals)]
         arrays: set[Any] = following(part, moving)
-        return max((v.aval.size for v in arrays), default=0)
+        return float(len(self.values) * max((v.aval.size for v in arrays), default=0))
 
     @cached_property
     def table(self) -> Callable[[Array, Nuisance, Data], Array]:
@@ -175,14 +175,23 @@ class Switches:
         return [env[total.terms].full for total in self.totals], [factors[f.number].full for f in self.factors]
 
 
-def build_gibbs(block: Block, values: np.ndarray, allowed: np.ndarray) -> Gibbs:
-    """The update of a single block."""
-    if not allowed.all():
-        return Gibbs(block, values, allowed)
-    return Gibbs(block, values, None, build_switches(block, values))
+@dataclass(frozen=True)
+class ChangePoints:
+    """Recognises blocks whose data change once while their sites run through their values."""
+
+    name: str = "change points"
+    subject: type = BlockTable
+
+    def match(self, subject: BlockTable) -> RunningTable | None:
+        """The table by running totals. It is looked for once: plans ask when they choose a method, and to build it."""
+        block, values = subject.block, subject.values
+        if not subject.allowed.all():
+            return None
+        label = (self.name, id(block.structure), block.members.tobytes(), values.tobytes())
+        return block.structure.program.remember(label, lambda: _find_table(block, values))
 
 
-def build_switches(block: Block, values: np.ndarray) -> Switches | None:
+def _find_table(block: Block, values: np.ndarray) -> RunningTable | None:
     """The table of a block by running totals; None where that is not possible or would gain little."""
     whole = block.structure.factorisation
     summed = [
@@ -210,7 +219,7 @@ def build_switches(block: Block, values: np.ndarray) -> Switches | None:
 
 def _build(
     block: Block, values: np.ndarray, totals: list[Total], numbers: list[int], changes: dict[Any, np.ndarray]
-) -> Switches:
+) -> RunningTable:
     structure = block.structure
     whole = structure.factorisation
     elements, owners = shared_elements(structure, block.members)
@@ -223,7 +232,7 @@ def _build(
         factors.append(Factor(i, leaf, sums))
     left = ~np.isin(arrays, numbers)
     given = [part.variable for part in (*totals, *factors)]
-    return Switches(
+    return RunningTable(
         block,
         values,
         tuple(totals),

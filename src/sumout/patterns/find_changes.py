@@ -3,8 +3,8 @@
     where(t < change, early, late)        changes at the value t + 1, and only there, whatever `early` and `late` are
 
 What follows from z and data alone, such as `t < change`, is looked at for one value after the other. From there on the
-changes are followed through the program as scopes are (`interpret.py`): what is computed from elements that change at
-some values, changes at no others.
+changes are followed through the program as scopes are (`structure/interpret.py`): what is computed from elements that
+change at some values, changes at no others.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from sumout.structure.interpret import Reader
 from sumout.structure.scopes import EMPTY, Abstract, Scopes, constant, dependent
 
 NEVER = 0  # the first value is where all begins: nothing changes there
-MOST_LOOKED_AT = 10**8  # elements
+MOST_LOOKED_AT = 10**8  # elements of arrays, over all values: more would take long before anything is sampled
 
 
 def find_changes(

@@ -92,6 +92,19 @@ class Quadratic:
         factors, rest = self.structure.spread_factors(x, z, data), self.structure.rest(x, z, data)
         return rest + sum(factors[i].full.sum() for i in self.own)
 
+    def describe(self) -> str:
+        """The form in words."""
+        program = self.structure.program
+        sites = [name for name, numbers in self.structure.site_numbers.items() if np.isin(numbers, self.sites).any()]
+        text = f"{', '.join(sites)}: they meet in a quadratic form, so that all conditionals follow from one matrix."
+        if not self.has_partners:
+            return text
+        ends = np.cumsum([site.size for site in program.x.values()])
+        owners = np.unique(np.searchsorted(ends, self.partners, side="right"))
+        names = ", ".join(name for i, name in enumerate(program.x) if i in owners)
+        also = f"Each is drawn together with its own coordinate of {names} (Gaussian, given all else), in HMC and NUTS."
+        return f"{text}\n  {also}"
+
     @property
     def _factorisation(self) -> Factorisation:
         return self.structure.factorisation

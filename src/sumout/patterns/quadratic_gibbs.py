@@ -13,7 +13,7 @@ with its inclusion indicator this is Gibbs sampling with the coefficient integra
 not wait until its coefficient, free to wander, comes by a good value.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,8 +23,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.model.program import Data, Nuisance
+from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import Stack
-from sumout.patterns.quadratic_forms import Quadratic
+from sumout.patterns.contract import SiteScan
+from sumout.patterns.quadratic_forms import Quadratic, find_quadratic
 from sumout.randomness import normal, split, uniform
 from sumout.tables.blocks import Block, build_block, pick
 from sumout.tables.factor_sums import Sums, build_sums
@@ -48,7 +50,7 @@ class Conditionals(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class QuadraticGibbs:
+class QuadraticGibbs(NuisanceMove):
     """A sweep over such sites.
 
     Attributes:
@@ -57,7 +59,7 @@ class QuadraticGibbs:
         own: sums of the factors of each site alone.
         values: `(K, n)`, or `(K, 1)` where all sites share their values.
         allowed: like `values`; False where a site has fewer values than K. None where all have K.
-        singly: the same sites one by one by the values of their factors, for kernels that move one at a time.
+        by_colour: the same sites by the values of their factors, for kernels that move one colour at a time.
     """
 
     form: Quadratic
@@ -65,7 +67,12 @@ class QuadraticGibbs:
     own: Sums
     values: np.ndarray
     allowed: np.ndarray | None
-    singly: Stack
+    by_colour: Stack
+
+    @property
+    def cost(self) -> float:
+        """Elements of the matrix, and of the tables of all sites."""
+        return self.block.size * float(self.block.size + len(self.values))
 
     @property
     def evaluations(self) -> int:
@@ -77,6 +84,28 @@ class QuadraticGibbs:
         """Whether partners can be moved along."""
         return self.form.has_partners
 
+    @property
+    def num_parts(self) -> int:
+        """The colours."""
+        return self.by_colour.num_parts
+
+    def part(self, i: Array) -> NuisanceMove:
+        """By the values of the factors: for one part the matrix is not worth its while."""
+        return self.by_colour.part(i)
+
+    def probabilities(self, x: Array, z: Nuisance, data: Data) -> Iterator[tuple[np.ndarray, Array]]:
+        """The conditionals of the sites."""
+        yield self.form.sites, self.conditionals(x, z, data).T
+
+    @property
+    def pattern(self) -> str:
+        """As it is called in messages."""
+        return "a quadratic form"
+
+    def describe(self) -> str:
+        """How the sites meet, and with what they are drawn."""
+        return self.form.describe()
+
     def conditionals(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "K n"]:
         """Probabilities of the values of every site, given all else."""
         return jax.nn.softmax(self.log_weights(x, z, data), axis=0)
@@ -85,6 +114,20 @@ class QuadraticGibbs:
         """Log probabilities of the values of every site given all else, up to a constant for each site."""
         pull, matrix = self._pull(x, z, data)
         return self._at_this_x(jnp.diag(matrix), x, z, data).at(pull)[0]
+
+    def verify(
+        self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data
+    ) -> tuple[Array, Array, Array]:
+        """The log density, what it is if one site, and its partner, are as they are elsewhere, and `log_changes`."""
+        num_x, log_density = len(x), self.form.structure.program.log_density
+        now, then, sites = self.block.take(z), self.block.take(other_z), jnp.arange(self.block.size)
+        partners = self.form.partners if self.moves_x else np.full(self.block.size, num_x)
+
+        def changed(j: Array) -> Array:
+            x_j = jnp.where(jnp.arange(num_x) == jnp.asarray(partners)[j], other_x, x)
+            return log_density(x_j, self.block.place(z, jnp.where(sites == j, then, now)), data)
+
+        return log_density(x, z, data), jax.vmap(changed)(sites), self.log_changes(x, z, other_x, other_z, data)
 
     def log_changes(self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data) -> Float[Array, " n"]:
         """How the log density would change if one site, and its partner if it has one, were as they are elsewhere."""
@@ -106,7 +149,9 @@ class QuadraticGibbs:
         return self._sweep(key, x, z, data, self._at_this_x)[0]
 
     def jointly(self, key: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Nuisance]:
-        """Draw all sites, one after the other, each together with its partner."""
+        """Draw all sites, one after the other, each together with its partner if it has one."""
+        if not self.moves_x:
+            return x, self(key, x, z, data)
         z, u = self._sweep(key, x, z, data, self._with_partners)
         partners = self.form.partners
         return x.at[partners].set(jnp.where(jnp.isnan(u), x[partners], u), unique_indices=True), z
@@ -199,12 +244,24 @@ def _complete(diagonal: Array, a: Array, b: Array, p0: Array, p1: Array, p2: Arr
     return Conditionals(a, b, jnp.where(jnp.isnan(constant), -jnp.inf, constant), p1 - diagonal * a * b, variance)
 
 
-def build_quadratic(form: Quadratic, values: np.ndarray, allowed: np.ndarray, singly: Stack) -> QuadraticGibbs:
-    """The move for a form; the rest as for the move, `allowed` in full."""
+@dataclass(frozen=True)
+class QuadraticForms:
+    """Recognises sites that meet in a quadratic form."""
+
+    name: str = "quadratic form"
+    subject: type = SiteScan
+
+    def match(self, subject: SiteScan) -> QuadraticGibbs | None:
+        """A sweep by the matrix of the form, in which each site is drawn with its partner."""
+        form = find_quadratic(subject.structure, subject.sites)
+        return None if form is None else _build(form, subject)
+
+
+def _build(form: Quadratic, subject: SiteScan) -> QuadraticGibbs:
     structure = form.structure
     columns = structure.scopes_by_site[form.sites].tocoo()
     is_own = np.isin(structure.factor_array(columns.col), form.own)
     shared = columns.col[is_own].astype(np.int64), columns.row[is_own].astype(np.int64)
     own = build_sums(structure, shared, len(form.sites))
-    block, limits = build_block(structure, form.sites, with_sums=False), None if allowed.all() else allowed
-    return QuadraticGibbs(form, block, own, values, limits, singly)
+    block, allowed = build_block(structure, form.sites, with_sums=False), subject.allowed
+    return QuadraticGibbs(form, block, own, subject.values, None if allowed.all() else allowed, subject.by_colour)

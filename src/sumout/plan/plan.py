@@ -26,14 +26,13 @@ from sumout.compile.policy import (
 from sumout.eliminate.components import Component, find_components
 from sumout.eliminate.summation import Summation, build_summation
 from sumout.errors import OptionError
-from sumout.model.program import Data, DiscreteSite, Nuisance, Program
+from sumout.model.program import Data, Nuisance, Program
 from sumout.model.supports import Count, Finite, Implicit
-from sumout.moves.gibbs import Gibbs
 from sumout.moves.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
-from sumout.moves.sweep import STAY, NuisanceMove, Stack, Sweep, Turns
-from sumout.patterns.change_points import build_gibbs, build_switches
-from sumout.patterns.quadratic_forms import find_quadratic
-from sumout.patterns.quadratic_gibbs import QuadraticGibbs, build_quadratic
+from sumout.moves.move import NuisanceMove
+from sumout.moves.sweep import STAY, PartialScan, Stack, Sweep
+from sumout.patterns.contract import BlockTable, Pattern, SiteScan
+from sumout.patterns.registry import PATTERNS, build_gibbs, find_match
 from sumout.randomness import split
 from sumout.structure.structure import Structure, read
 from sumout.tables.blocks import Block, as_columns, build_block, num_values, stack_blocks, value_rows
@@ -46,7 +45,7 @@ METHODS = {
     "prior": "updated by proposals from their own sampler, accepted by the density",
     "forward": "drawn from their own law for each draw of all else",
 }
-WISHES = (*(method for method in METHODS if method != "forward"), "draw")
+OVERRIDES = (*(method for method in METHODS if method != "forward"), "draw")  # "draw": by whatever method but a sum
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,7 @@ class Plan:
         moves: the moves of one sweep over the others.
         summing: work of one sum, in entries of tables.
         drawing: work of one sweep over the same sites.
+        patterns: those that could be used.
     """
 
     structure: Structure
@@ -77,6 +77,7 @@ class Plan:
     moves: tuple[NuisanceMove, ...]
     summing: float
     drawing: float
+    patterns: Sequence[Pattern] = PATTERNS
 
     @property
     def drawn(self) -> list[str]:
@@ -96,27 +97,25 @@ class Plan:
 
     @cached_property
     def sweep(self) -> Sweep:
-        """One move that gives every site its turn that is not summed out; it starts by drawing those that are."""
+        """Draws every site that is not summed out; it starts by drawing those that are."""
         if self.sums_all:
             return STAY
         return Sweep(self.moves if self.summation is None else (self.summation, *self.moves))
 
     @cached_property
-    def part(self) -> Callable[[Any, Any, Nuisance, Data, Any], Nuisance] | None:
-        """Where a sweep costs more than a gradient, a part of it; t counts: `(key, x, z, data, t)`."""
-        is_whole = len(self.moves) == 1 and not isinstance(self.moves[0], (Stack, QuadraticGibbs))
-        if is_whole or self.sweep.evaluations <= GRADIENT_COST:
+    def partial_scan(self) -> Callable[[Any, Any, Nuisance, Data, Any], Nuisance] | None:
+        """Where a sweep costs more than a gradient, a part of it, by the number of the step: `(key, x, z, data, t)`."""
+        if sum(move.num_parts for move in self.moves) == 1 or self.sweep.evaluations <= GRADIENT_COST:
             return None
-        turns = Turns([move.singly if isinstance(move, QuadraticGibbs) else move for move in self.moves])
-        if self.summation is None:
-            return turns
-        summation = self.summation
+        scan, summation = PartialScan(self.moves), self.summation
+        if summation is None:
+            return scan
 
-        def part(key: Any, x: Any, z: Nuisance, data: Data, t: Any) -> Nuisance:
-            key_summed, key_turn = split(key)
-            return turns(key_turn, x, summation(key_summed, x, z, data), data, t)
+        def scan_with_summed(key: Any, x: Any, z: Nuisance, data: Data, t: Any) -> Nuisance:
+            key_summed, key_scan = split(key)
+            return scan(key_scan, x, summation(key_summed, x, z, data), data, t)
 
-        return part
+        return scan_with_summed
 
     @cached_property
     def log_density(self) -> Callable[[Any, Nuisance, Data], Any]:
@@ -125,120 +124,134 @@ class Plan:
         return jax.jit(self.structure.log_density if self.summation is None else self.summation.log_density)
 
 
-def plan_for(program: Program, wishes: Mapping[str, str] | None = None) -> Plan:
-    """The plan for a program, the same object whenever the same is wished for."""
+def plan_for(program: Program, overrides: Mapping[str, str] | None = None) -> Plan:
+    """The plan for a program, the same object whenever the overrides are the same."""
     structure = read(program)
-    checked = _check_wishes(structure, wishes)
+    checked = _check_overrides(structure, overrides)
     label = ("plan", tuple(sorted(checked.items())))
     return program.remember(label, lambda: make_plan(structure, checked))
 
 
-def make_plan(structure: Structure, wishes: Mapping[str, str] | None = None) -> Plan:
-    """Choose a method for every site, the user's wishes first, and build the sums and the moves."""
-    wishes = _check_wishes(structure, wishes)
+def make_plan(
+    structure: Structure, overrides: Mapping[str, str] | None = None, patterns: Sequence[Pattern] = PATTERNS
+) -> Plan:
+    """Choose a method for every site, the user's overrides first, and build the sums and the moves.
+
+    Args:
+        structure: the reading.
+        overrides: methods by name of site, as in `plan=` of `sumout.sample`.
+        patterns: those that may be used. With fewer of them sums and draws are as right, but cost more, so that other
+            sites may be summed out.
+    """
+    overrides = _check_overrides(structure, overrides)
     methods = np.full(structure.num_sites, "", object)
     reasons = np.full(structure.num_sites, "", object)
-    for name, site in structure.program.z.items():
+    for name in structure.program.z:
         numbers = structure.site_numbers[name]
-        most = MOST_CHANGE_POINT_VALUES if _has_running_totals(structure, name) else MOST_GIBBS_VALUES
-        method, reason = _choose(name, site, wishes.get(name), name in structure.program.forward, most)
-        methods[numbers], reasons[numbers] = method, reason
-    summed = _settle(structure, methods, reasons, wishes, "sum")
-    joint = _settle(structure, methods, reasons, wishes, "joint")
-    summation = build_summation(structure, summed) if summed else None
-    together = (build_summation(structure, joint),) if joint else ()
+        methods[numbers], reasons[numbers] = _first_choice(structure, name, overrides.get(name), patterns)
+    chosen = {}
+    for method in ("sum", "joint"):
+        asked = np.zeros(structure.num_sites, bool)
+        for name, override in overrides.items():
+            asked[structure.site_numbers[name]] = override == method
+        components = find_components(structure, methods == method, patterns)
+        chosen[method] = _choose_components(structure, components, methods, reasons, asked)
+    summation, *joint = (
+        build_summation(structure, components, patterns) if components else None for components in chosen.values()
+    )
     return Plan(
         structure,
         {name: _count(methods[numbers], reasons[numbers]) for name, numbers in structure.site_numbers.items()},
         summation,
-        (*together, *_build_moves(structure, methods)),
-        sum(component.summing for component in summed),
-        sum(component.drawing for component in summed),
+        (*filter(None, joint), *_build_moves(structure, methods, patterns)),
+        sum(component.summing for component in chosen["sum"]),
+        sum(component.drawing for component in chosen["sum"]),
+        patterns,
     )
 
 
-def _check_wishes(structure: Structure, wishes: Mapping[str, str] | None) -> dict[str, str]:
-    if wishes is not None and not isinstance(wishes, Mapping):
+def _check_overrides(structure: Structure, overrides: Mapping[str, str] | None) -> dict[str, str]:
+    if overrides is not None and not isinstance(overrides, Mapping):
         raise OptionError(
-            f'plan={wishes!r}: expected a dict from the name of a site to a method, such as {{"z": "draw"}}.'
+            f'plan={overrides!r}: expected a dict from the name of a site to a method, such as {{"z": "draw"}}.'
         )
-    wishes = dict(wishes or {})
+    overrides = dict(overrides or {})
     sites = structure.program.z
-    for name, wish in wishes.items():
+    for name, method in overrides.items():
         if name not in sites:
             raise OptionError(f"plan: there is no discrete site '{name}'; the sites are {', '.join(sites)}.")
-        if wish not in WISHES:
-            raise OptionError(f"plan: '{name}' cannot be done by {wish!r}; the methods are {', '.join(WISHES)}.")
-    return wishes
+        if method not in OVERRIDES:
+            raise OptionError(f"plan: '{name}' cannot be done by {method!r}; the methods are {', '.join(OVERRIDES)}.")
+    return overrides
 
 
-def _has_running_totals(structure: Structure, name: str) -> bool:
-    """Whether a site of many values is on its own, and its table takes little work for each of them."""
-    support, numbers = structure.program.z[name].support, structure.site_numbers[name]
-    if not isinstance(support, Finite) or not MOST_GIBBS_VALUES < support.num_values <= MOST_CHANGE_POINT_VALUES:
-        return False
-    met = np.diff(structure.scopes.indptr)[structure.scopes_by_site[numbers].indices]
-    values, allowed = value_rows(structure, [name], support.num_values)
-    if (met > 1).any() or not allowed.all():
-        return False
-    switches = build_switches(build_block(structure, numbers), as_columns(values))
-    return switches is not None and switches.work <= MOST_BESIDE * len(numbers)
-
-
-def _choose(name: str, site: DiscreteSite, wish: str | None, is_forward: bool, most: int) -> tuple[str, str]:
-    """The method to try first for a site of up to so many values, looking at it alone; of a sum, why it is tried."""
-    support = site.support
-    if is_forward:
-        possible = {"forward": "nothing else depends on it, and its law sums to one"}
-    elif isinstance(support, Implicit):
-        possible = {"prior": "only a sampler is known for it"}
-    elif isinstance(support, Count):
-        possible = {"metropolis": "it has infinitely many values, and no bound is known on what a sum would leave out"}
-    elif support.num_values > most:
-        reason = f"{support.num_values} values are more than a table should hold"
-        possible = {"metropolis": reason, "gibbs": "", "sum": "", "joint": ""}
-    else:
-        possible = {"sum": "", "joint": "", "gibbs": "", "metropolis": ""}
-    if wish == "draw":
-        wish = next(method for method in possible if method != "sum")
-    if wish is None:
+def _first_choice(
+    structure: Structure, name: str, override: str | None, patterns: Sequence[Pattern]
+) -> tuple[str, str]:
+    """The method to try first for a site, looking at it alone, and why; a sum has its reason when it is chosen."""
+    possible = _possible_methods(structure, name, patterns)
+    if override is None:
         return next(iter(possible.items()))
-    if wish not in possible:
-        why = next(iter(possible.values())) or f"its support is {support}"
-        others = ", ".join([*(method for method in possible if method in WISHES), "draw"])
-        raise OptionError(f"plan: '{name}' cannot be done by '{wish}', as {why}; possible: {others}.")
-    return wish, "as you wished"
+    method = next(method for method in possible if method != "sum") if override == "draw" else override
+    if method not in possible:
+        why = next(iter(possible.values())) or f"its support is {structure.program.z[name].support}"
+        others = ", ".join([*(method for method in possible if method in OVERRIDES), "draw"])
+        raise OptionError(f"plan: '{name}' cannot be done by '{method}', as {why}; possible: {others}.")
+    return method, "as you asked"
 
 
-def _settle(
-    structure: Structure, methods: np.ndarray, reasons: np.ndarray, wishes: Mapping[str, str], method: str
+def _possible_methods(structure: Structure, name: str, patterns: Sequence[Pattern]) -> dict[str, str]:
+    """What can be done with a site, the best first, and why that is the best."""
+    support = structure.program.z[name].support
+    if name in structure.program.forward:
+        return {"forward": "nothing else depends on it, and its law sums to one"}
+    if isinstance(support, Implicit):
+        return {"prior": "only a sampler is known for it"}
+    if isinstance(support, Count):
+        return {"metropolis": "it has infinitely many values, and no bound is known on what a sum would leave out"}
+    if support.num_values <= MOST_GIBBS_VALUES or _has_cheap_table(structure, name, support, patterns):
+        return {"sum": "", "joint": "", "gibbs": "", "metropolis": ""}
+    reason = f"{support.num_values} values are more than a table should hold"
+    return {"metropolis": reason, "gibbs": "", "sum": "", "joint": ""}
+
+
+def _has_cheap_table(structure: Structure, name: str, support: Finite, patterns: Sequence[Pattern]) -> bool:
+    """Whether a pattern fills the table of a site of many values at little cost, no factor joining it to others."""
+    numbers = structure.site_numbers[name]
+    num_joined = np.diff(structure.scopes.indptr)[structure.scopes_by_site[numbers].indices]
+    if support.num_values > MOST_CHANGE_POINT_VALUES or (num_joined > 1).any():
+        return False
+    values, allowed = map(as_columns, value_rows(structure, [name], support.num_values))
+    matched = find_match(patterns, BlockTable(build_block(structure, numbers), values, allowed))
+    return matched is not None and matched.cost <= MOST_BESIDE * support.num_values * len(numbers)
+
+
+def _choose_components(
+    structure: Structure, components: list[Component], methods: np.ndarray, reasons: np.ndarray, asked: np.ndarray
 ) -> list[Component]:
-    """The components for which a sum (or a joint draw) is worth its cost; the others fall back on single sites."""
-    components = find_components(structure, methods == method)
-    insisted = np.zeros(structure.num_sites, bool)
-    for name, wish in wishes.items():
-        insisted[structure.site_numbers[name]] = wish == method
+    """The components for which a sum (or a joint draw) is worth its cost; the others fall back on single sites.
+
+    Those that cost much more than a sweep share the entries that tables may have, the small ones first.
+    """
     left, kept = float(MOST_ENTRIES), []
     for component in sorted(components, key=lambda c: c.summing):
-        is_dear = component.summing > SUM_WORTH * component.drawing
-        if insisted[component.sites].any() and not np.isfinite(component.summing):
-            raise OptionError(_refusal(structure, component, method))
-        if not np.isfinite(component.summing) or (
-            is_dear and component.summing > left and not insisted[component.sites].any()
-        ):
+        is_asked, is_possible = asked[component.sites].any(), np.isfinite(component.summing)
+        is_expensive = component.summing > SUM_WORTH * component.drawing
+        if is_asked and not is_possible:
+            raise OptionError(_refusal(structure, component, str(methods[component.sites[0]])))
+        if not is_possible or (is_expensive and component.summing > left and not is_asked):
             _fall_back(structure, component, methods, reasons)
             continue
-        left -= component.summing if is_dear else 0.0
+        left -= component.summing if is_expensive else 0.0
         kept.append(component)
-        if not insisted[component.sites].any():
-            reasons[component.sites] = _praise(component)
+        if not is_asked:
+            reasons[component.sites] = _explain(component)
     return kept
 
 
-def _praise(component: Component) -> str:
-    if component.alone:
+def _explain(component: Component) -> str:
+    if component.shape is None:
         return f"a table of {component.num_values} values for each site"
-    assert component.shape is not None
     return f"tables of {component.num_values**component.shape.table_size:,} entries"
 
 
@@ -246,18 +259,19 @@ def _refusal(structure: Structure, component: Component, method: str) -> str:
     names = [name for name, numbers in structure.site_numbers.items() if np.isin(numbers, component.sites).any()]
     return (
         f"plan: {', '.join(names)} cannot be done by '{method}': {len(component.sites)} sites with up to "
-        f"{component.num_values} values hang together so that some table would exceed {MOST_ENTRIES:,} entries. "
+        f"{component.num_values} values depend on each other so that some table would exceed {MOST_ENTRIES:,} entries. "
         "Choose 'draw' for it, or draw another site whose value would cut the group apart."
     )
 
 
 def _fall_back(structure: Structure, component: Component, methods: np.ndarray, reasons: np.ndarray) -> None:
     """Draw the sites of a component one colour after the other."""
-    needs = f"{component.summing:.0e}" if np.isfinite(component.summing) else f"more than {MOST_ENTRIES:,}"
-    dear = f"to sum over {len(component.sites)} sites that hang together would take tables of {needs} entries"
+    entries = f"{component.summing:.0e}" if np.isfinite(component.summing) else f"more than {MOST_ENTRIES:,}"
     large = num_values(structure)[component.sites] > MOST_GIBBS_VALUES
     methods[component.sites] = np.where(large, "metropolis", "gibbs")
-    reasons[component.sites] = dear
+    reasons[component.sites] = (
+        f"to sum over {len(component.sites)} sites that depend on each other would take tables of {entries} entries"
+    )
 
 
 def _count(methods: np.ndarray, reasons: np.ndarray) -> tuple[Choice, ...]:
@@ -269,7 +283,7 @@ def _count(methods: np.ndarray, reasons: np.ndarray) -> tuple[Choice, ...]:
     return tuple(sorted(choices, key=lambda choice: -choice.num_sites))
 
 
-def _build_moves(structure: Structure, methods: np.ndarray) -> Iterator[NuisanceMove]:
+def _build_moves(structure: Structure, methods: np.ndarray, patterns: Sequence[Pattern]) -> Iterator[NuisanceMove]:
     for method, names in _kinds(structure, methods):
         numbers = np.concatenate([structure.site_numbers[name] for name in names])
         inside = methods[numbers] == method
@@ -280,14 +294,19 @@ def _build_moves(structure: Structure, methods: np.ndarray) -> Iterator[Nuisance
         if len(groups) <= WRITTEN_OUT_BLOCKS:
             for group in groups:
                 chosen = [as_columns(table[group]) for table in tables]
-                yield _move(build_block(structure, sites[group]), method, chosen)
+                yield _move(build_block(structure, sites[group]), method, chosen, patterns)
             continue
+        # Blocks of a stack are of one size: the small ones are filled up with their first member's values, `(K, n)` for
+        # each block; what is drawn for padding is not placed anywhere.
         block = stack_blocks(structure, [sites[group] for group in groups])
         padded = [np.concatenate([group, np.repeat(group[:1], block.size - len(group))]) for group in groups]
         stacked = [np.stack([table[group].T for group in padded]) for table in tables]
-        stack = Stack(_move(block, method, stacked), len(groups))
-        form = find_quadratic(structure, sites) if method == "gibbs" else None
-        yield stack if form is None else build_quadratic(form, as_columns(tables[0]), as_columns(tables[1]), stack)
+        stack = Stack(_move(block, method, stacked, ()), len(groups))
+        if method == "gibbs":
+            values, allowed = map(as_columns, tables)
+            yield find_match(patterns, SiteScan(structure, sites, values, allowed, stack)) or stack
+        else:
+            yield stack
 
 
 def _kinds(structure: Structure, methods: np.ndarray) -> list[tuple[str, Sequence[str]]]:
@@ -316,8 +335,8 @@ def _tables(structure: Structure, names: Sequence[str]) -> list[np.ndarray]:
     return [np.concatenate([np.full((int(np.prod(s.shape)), 1), s.lower) for s in counts])] if counts else []
 
 
-def _move(block: Block, method: str, tables: list[np.ndarray]) -> Any:
-    """The move of a block, or of a stack of them (then every array has a leading axis)."""
+def _move(block: Block, method: str, tables: list[np.ndarray], patterns: Sequence[Pattern]) -> Any:
+    """The move of a block, or of a stack of them (then every array has a leading axis, and no pattern is known)."""
     support = block.structure.program.z[block.names[0]].support
     if isinstance(support, Implicit):
         return Metropolis(block, FromSampler(support))
@@ -325,10 +344,5 @@ def _move(block: Block, method: str, tables: list[np.ndarray]) -> Any:
         return Metropolis(block, CountStep(tables[0][..., 0, :]))
     values, allowed = tables
     if method == "gibbs":
-        is_single = values.ndim == 2
-        return (
-            build_gibbs(block, values, allowed)
-            if is_single
-            else Gibbs(block, values, None if allowed.all() else allowed)
-        )
+        return build_gibbs(block, values, allowed, patterns)
     return Metropolis(block, AroundTheCircle.over(values, allowed.sum(axis=-2)))

@@ -21,7 +21,8 @@ from sumout.jaxpr.equations import traced_once
 from sumout.jaxpr.primitives import LOOPS, names_of
 from sumout.jaxpr.walk import names_in
 from sumout.model.program import Data, Nuisance, Program
-from sumout.moves.sweep import STAY, NuisanceMove, move_jointly
+from sumout.moves.move import NuisanceMove
+from sumout.moves.sweep import STAY
 from sumout.plan.plan import Plan, plan_for
 from sumout.randomness import fold_in
 
@@ -33,14 +34,14 @@ class Target:
     Attributes:
         log_density: log p(x, z, y) with part of z, or all of it, summed out; what is summed out is not looked at.
         move: leaves p(z|x,y) invariant in the part of z that is drawn; some can move coordinates of x along.
-        part: likewise, but moves a part of z only, the one whose turn it is at step t: `(key, x, z, data, t)`; None
+        partial_scan: likewise, but moves a part of z only, by the number of the step t: `(key, x, z, data, t)`; None
             where a whole move is cheap.
         recover: draws the part that was summed out from its exact conditional, given x and the rest.
     """
 
     log_density: Callable[[Array, Nuisance, Data], Array]
     move: NuisanceMove = STAY
-    part: Callable[[Array, Array, Nuisance, Data, Array], Nuisance] | None = None
+    partial_scan: Callable[[Array, Array, Nuisance, Data, Array], Nuisance] | None = None
     recover: NuisanceMove = STAY
 
     @cached_property
@@ -51,7 +52,7 @@ class Target:
     @cached_property
     def move_jointly(self) -> Callable[[Array, Array, Nuisance, Data], tuple[Array, Nuisance]]:
         """A move on z that takes along what it can of x; traced once."""
-        return traced_once(partial(move_jointly, self.move), is_final=True)
+        return traced_once(self.move.jointly, is_final=True)
 
     @cached_property
     def recovered(self) -> Callable[[Array, Array, Nuisance, Data], Nuisance]:
@@ -59,14 +60,14 @@ class Target:
         return traced_once(self.recover, is_final=True)
 
     @property
-    def is_still(self) -> bool:
-        """Whether z never moves: all of it is summed out, or there is none."""
-        return self.move is STAY and self.part is None
+    def is_marginalised(self) -> bool:
+        """Whether z is fully marginalised, or there is none: it never moves."""
+        return self.move is STAY and self.partial_scan is None
 
-    def is_straight(self, x: Array, z: Nuisance, data: Data) -> bool:
+    def is_loop_free(self, x: Array, z: Nuisance, data: Data) -> bool:
         """Whether neither gradients nor moves on z have a loop in them; of arguments only shapes matter."""
         names = names_in(jax.make_jaxpr(self.value_and_gradient)(x, z, data))
-        if not self.is_still:
+        if not self.is_marginalised:
             key = jax.ShapeDtypeStruct((2,), np.uint32)
             names |= names_in(jax.make_jaxpr(self.move_jointly)(key, x, z, data))
         return not names_of(*LOOPS) & names
@@ -75,14 +76,14 @@ class Target:
         """Elements of the largest array that a gradient is computed from; of arguments only shapes matter."""
         return largest_array(jax.make_jaxpr(self.value_and_gradient)(x, z, data))
 
-    def turn(self, key: Array, x: Array, z: Nuisance, data: Data, t: Array) -> Nuisance:
-        """Move z, or the part of it whose turn it is at step t."""
-        return self.move(key, x, z, data) if self.part is None else self.part(key, x, z, data, t)
+    def scan(self, key: Array, x: Array, z: Nuisance, data: Data, t: Array) -> Nuisance:
+        """Move z, or the part of it for step t."""
+        return self.move(key, x, z, data) if self.partial_scan is None else self.partial_scan(key, x, z, data, t)
 
 
 def make_target(plan: Plan) -> Target:
     """The target of a plan."""
-    return Target(plan.log_density, plan.sweep, plan.part, plan.recover)
+    return Target(plan.log_density, plan.sweep, plan.partial_scan, plan.recover)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["gradient", "z", "log_density", "noise"], meta_fields=[])

@@ -10,8 +10,6 @@ from sumout.kernels.kernel import Kernel
 from sumout.kernels.registry import find_kernel
 from sumout.model.numpyro import program as numpyro_program
 from sumout.model.program import Program
-from sumout.patterns.quadratic_forms import Quadratic
-from sumout.patterns.quadratic_gibbs import QuadraticGibbs
 from sumout.plan.plan import METHODS, Plan, plan_for
 from sumout.structure.graph import Shape, component_shapes
 from sumout.structure.structure import Structure
@@ -89,7 +87,7 @@ def describe(plan: Plan, kernel: Kernel | str) -> Explanation:
             number = f"{choice.num_sites} of them " if len(choices) > 1 else ""
             lines.append(f"  {number}{METHODS[choice.method]} ({choice.reason})")
         paragraphs.append("\n".join(lines))
-    paragraphs += [_describe_form(move.form) for move in plan.moves if isinstance(move, QuadraticGibbs)]
+    paragraphs += filter(None, (move.describe() for move in plan.moves))
     paragraphs.append(_structure(structure))
     if plan.summation is not None:
         paragraphs.append(
@@ -114,20 +112,6 @@ def _headline(program: Program) -> str:
         f"{program.name}: {_count(program.num_x, 'continuous coordinate')} ({', '.join(program.x) or 'none'}), "
         f"{_count(program.num_z, 'discrete site')} ({', '.join(program.z)})."
     )
-
-
-def _describe_form(form: Quadratic) -> str:
-    """How sites that meet in a quadratic form are drawn."""
-    program = form.structure.program
-    sites = [name for name, numbers in form.structure.site_numbers.items() if np.isin(numbers, form.sites).any()]
-    text = f"{', '.join(sites)}: they meet in a quadratic form, so that all conditionals follow from one matrix."
-    if not form.has_partners:
-        return text
-    ends = np.cumsum([site.size for site in program.x.values()])
-    owners = np.unique(np.searchsorted(ends, form.partners, side="right"))
-    names = ", ".join(name for i, name in enumerate(program.x) if i in owners)
-    also = f"Each is drawn together with its own coordinate of {names} (Gaussian, given all else), in HMC and NUTS."
-    return f"{text}\n  {also}"
 
 
 def _structure(structure: Structure) -> str:

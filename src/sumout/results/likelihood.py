@@ -15,7 +15,7 @@ Where the density of the datum changes at one value of the site only, as with a 
 terms: the weights of all values before that one over the density there, and likewise after.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,13 +31,14 @@ from sumout.eliminate.fill_tables import make_settings, place_numbers
 from sumout.eliminate.summation import Summation, as_index, build_summation
 from sumout.jaxpr.flatten import flatten
 from sumout.model.program import Data, Nuisance, Program
-from sumout.patterns.change_points import build_running
+from sumout.patterns.change_points import ChangePoints, build_running
+from sumout.patterns.contract import Pattern
 from sumout.patterns.find_changes import find_changes
 from sumout.plan.plan import Plan
 from sumout.structure.structure import element_scopes, read
 from sumout.tables.blocks import num_values
 from sumout.tables.factor_sums import share
-from sumout.tables.logsumexp import log_sum_columns
+from sumout.tables.logsumexp import log_sum_exp
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +82,11 @@ class Likelihood:
         zeros = sum((sums[name](is_zero[name].astype(real)) for name in sums), start=nothing)
         weights = self.summation.log_beliefs(x, z, data, total, zeros)
         leave_out = self._leave_out if self.changes is None else self._leave_out_between
-        all_data = log_sum_columns(jnp.where(zeros == 0, weights, -jnp.inf))
+        all_data = log_sum_exp(jnp.where(zeros == 0, weights, -jnp.inf))
         found = {}
         for name, owner in self.owners.items():
             site = np.maximum(owner, 0)
-            cavity = log_sum_columns(leave_out(name, site, terms[name], is_zero[name], weights, zeros))
+            cavity = log_sum_exp(leave_out(name, site, terms[name], is_zero[name], weights, zeros))
             alone = jnp.where(is_zero[name][0], -jnp.inf, terms[name][0])
             found[name] = jnp.where(owner >= 0, all_data[as_index(site)] - cavity, alone).reshape(shapes[name])
         return found
@@ -169,19 +170,20 @@ def build_likelihood(plan: Plan) -> Likelihood | str:
         owner = np.full(scope.shape[0], -1)  # pyright: ignore[reportOptionalSubscript]
         owner[met == 1] = scope.indices
         owners[name] = owner
-    summation = _without_data(program, summed)
+    summation = _without_data(program, summed, plan.patterns)
     if summation is None:
         return "without its data the program could not be summed"
-    return Likelihood(program, summation, owners, _find_changes(closed, names, summation))
+    changes = _find_changes(closed, names, summation) if ChangePoints() in plan.patterns else None
+    return Likelihood(program, summation, owners, changes)
 
 
-def _without_data(program: Program, summed: np.ndarray) -> Summation | None:
+def _without_data(program: Program, summed: np.ndarray, patterns: Sequence[Pattern]) -> Summation | None:
     """The sums over the same sites of the density without data."""
     assert program.log_joint_without_data is not None
     structure = read(replace(program, log_joint=program.log_joint_without_data))
-    components = find_components(structure, summed)
+    components = find_components(structure, summed, patterns)
     is_possible = all(component.alone or component.shape is not None for component in components)
-    return build_summation(structure, components) if is_possible else None
+    return build_summation(structure, components, patterns) if is_possible else None
 
 
 def _find_changes(closed: ClosedJaxpr, names: list[str], summation: Summation) -> dict[str, np.ndarray] | None:

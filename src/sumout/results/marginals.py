@@ -18,9 +18,6 @@ from sumout.eliminate.summation import Summation
 from sumout.errors import OptionError
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.supports import Finite
-from sumout.moves.gibbs import Gibbs
-from sumout.moves.sweep import Stack
-from sumout.patterns.quadratic_gibbs import QuadraticGibbs
 from sumout.plan.plan import Plan, plan_for
 from sumout.tables.blocks import num_values
 from sumout.threads import attentive_jit
@@ -130,24 +127,10 @@ def probabilities(plan: Plan, x: Array, z: Nuisance, data: Data) -> Array:
     """
     most = int(num_values(plan.structure).max(initial=1))
     found = jnp.full((plan.structure.num_sites, most), jnp.nan)
-    for summation in (plan.summation, *plan.moves):
-        if isinstance(summation, Summation):
-            rows = jnp.exp(summation.log_marginals(x, z, data))
-            wide = jnp.pad(rows, ((0, 0), (0, most - rows.shape[1])))
-            found = jnp.where(jnp.isnan(rows[:, :1]), found, wide)
-    for move in plan.moves:
-        for part in _gibbs_parts(move):
-            rows = part.conditionals(x, z, data).T
-            wide = jnp.pad(rows, ((0, 0), (0, most - rows.shape[1])))
-            found = found.at[part.block.members].set(wide, mode="drop")  # padding is beyond the last site
+    for move in (plan.recover, *plan.moves):
+        for sites, rows in move.probabilities(x, z, data):
+            found = found.at[sites].set(jnp.pad(rows, ((0, 0), (0, most - rows.shape[1]))))
     return found
-
-
-def _gibbs_parts(move: Any) -> list[Gibbs | QuadraticGibbs]:
-    """The Gibbs updates that a move consists of."""
-    if isinstance(move, Stack) and isinstance(move.stacked, Gibbs):
-        return [jax.tree.map(lambda a, i=i: a[i], move.stacked) for i in range(move.length)]
-    return [move] if isinstance(move, (Gibbs, QuadraticGibbs)) else []
 
 
 def frequencies(support: Finite, drawn: Array | np.ndarray) -> np.ndarray:

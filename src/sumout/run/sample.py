@@ -46,7 +46,7 @@ class Setup:
         self.program = plan.structure.program
         self._target = target = self._kept("target", lambda: make_target(plan))
         self.starts = self._kept("starts", lambda: Starts(self.program, target))
-        is_alone = is_small(self.program, target) or target.is_straight(*self.program.abstract_arguments())
+        is_alone = is_small(self.program, target) or target.is_loop_free(*self.program.abstract_arguments())
         group = ALONE if is_alone else SIDE_BY_SIDE
         self.loop = Loop(kernel.bind(target), capacity_for(self.program), group)
         self._guard = self._kept("guard", lambda: Guard(plan))
@@ -60,7 +60,7 @@ class Setup:
 
     def prepare(self, chains: int, postprocess: PostProcessing) -> None:
         """Begin to compile what a run of so many chains needs, in the background; what it waits for longest first."""
-        if not self._target.is_still:  # then the ascents to starts take longest
+        if not self._target.is_marginalised:  # then the ascents to starts take longest
             self.starts.prepare(chains)
         self.loop.prepare(self.program, chains)
         examine(self.plan).prepare()

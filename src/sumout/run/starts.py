@@ -141,8 +141,8 @@ class Ascents:
     def __init__(self, program: Program, target: Target, restarts: int):
         self.program, self.target, self.restarts = program, target, restarts
         self.is_small = is_small(program, target)
-        self.spread = float(np.sqrt(2 * (program.num_x + (0 if target.is_still else program.num_z))))
-        z_only = np.zeros(0 if target.is_still else SWEEPS)  # steps in which x stays
+        self.spread = float(np.sqrt(2 * (program.num_x + (0 if target.is_marginalised else program.num_z))))
+        z_only = np.zeros(0 if target.is_marginalised else SWEEPS)  # steps in which x stays
         first, second = np.concatenate([z_only, _rates(FIRST_ROUND)]), _rates(SECOND_ROUND)
         self._rounds = [first] if has_few_sites(program) else [first, second]
 
@@ -152,7 +152,7 @@ class Ascents:
                 return *target.value_and_gradient(x, z, data), z
 
             first_x, first_z = jax.tree.map(lambda a: a[0], (x, z))
-            is_plain = target.is_still and target.is_straight(first_x, first_z, data)
+            is_plain = target.is_marginalised and target.is_loop_free(first_x, first_z, data)
             if self.is_small or is_plain:  # less to trace and to compile
                 return jax.lax.map(lambda each: one(*each), (keys, x, z))
             return jax.vmap(one)(keys, x, z)
@@ -183,7 +183,7 @@ class Ascents:
 
     def equilibrate(self, keys: Key, x: np.ndarray, z: Any, data: Data) -> Any:
         """Values of z after some sweeps at x, for each key one x and one z."""
-        if self.target.is_still:
+        if self.target.is_marginalised:
             return z
         together = self._together(len(keys))
 

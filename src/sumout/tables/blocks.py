@@ -49,8 +49,8 @@ class Block:
 
     @property
     def members(self) -> np.ndarray:
-        """The numbers of the members among all sites; beyond them all, where a block of a stack has fewer members."""
-        numbers = np.full(self.size, self.structure.num_sites)
+        """The numbers of the members among all sites; −1 for those that only fill up a block in a stack."""
+        numbers = np.full(self.size, -1)
         for name, slot in zip(self.names, self.slots, strict=True):
             sites = self.structure.site_numbers[name]
             slot = np.arange(len(sites)) if slot is None else np.asarray(slot)

@@ -1,4 +1,4 @@
-"""Sums of factor elements by owner: which elements belong to whom is settled once, when the sums are built.
+"""Sums of factor elements by owner: which elements belong to whom is worked out once, when the sums are built.
 
 Owners are the members of a block, or the cells of a tree of tables. Where the elements of an array lie in the order of
 their owners, or in even steps, no index is needed; else each owner has a padded list of its elements, or, where these

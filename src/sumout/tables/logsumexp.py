@@ -1,11 +1,10 @@
-"""Sums of exponentials in logarithms, with −∞ for what is impossible, and their derivatives."""
+"""Log-sum-exp with −∞ for what is impossible, and draws by the inverse of the distribution function."""
 
 from collections.abc import Callable
 from functools import reduce
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, Int
 
 from sumout.compile.policy import ONE_PASS_VALUES, WRITTEN_OUT_DRAW, WRITTEN_OUT_VALUES
@@ -20,21 +19,30 @@ def log_sum_exp(table: Float[Array, "*n K J"]) -> Float[Array, "*n J"]:
 
 @log_sum_exp.defjvp
 def _log_sum_exp_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    total, weights = _log_sum_exp(primals[0])
-    return total, (weights * tangents[0]).sum(axis=-2)
+    log_total, shares = _log_sum_exp(primals[0])
+    return log_total, (shares * tangents[0]).sum(axis=-2)
 
 
 def _log_sum_exp(table: Array) -> tuple[Array, Array]:
-    highest = _fold(jnp.maximum, jnp.max, table)
-    highest = lax.stop_gradient(jnp.where(jnp.isfinite(highest), highest, 0.0))
-    terms = jnp.exp(table - highest)
-    total = _fold(jnp.add, jnp.sum, terms)
-    weights = terms / jnp.where(total == 0, 1.0, total)
-    return (jnp.log(total) + highest).squeeze(-2), weights
+    """The sums, and the share that each term has in its own.
+
+    The table of a block, `(K, n)`, is large, and is gone through in stages (`scale_weights`). Those of cells are small,
+    a step of a loop each, and best fused with the rest of that step. Either way takes longer for the other kind.
+    """
+    if table.ndim == 2:
+        highest = _highest(table)[None]
+        weights, total = scale_weights(table)
+        total = total[None]
+    else:
+        highest = _fold(jnp.maximum, jnp.max, table)
+        highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
+        weights = jnp.exp(table - highest)
+        total = _fold(jnp.add, jnp.sum, weights)
+    return (jnp.log(total) + highest).squeeze(-2), weights / jnp.where(total == 0, 1.0, total)
 
 
 def _fold(two: Callable[..., Array], many: Callable[..., Array], table: Array) -> Array:
-    """Reduce the second axis from the end to size 1; few values one by one, which XLA fuses with what is around."""
+    """Reduce the second axis from the end to size 1; few values one by one."""
     if table.shape[-2] > WRITTEN_OUT_VALUES:
         return many(table, axis=-2, keepdims=True)
     return reduce(two, [table[..., k : k + 1, :] for k in range(table.shape[-2])])
@@ -58,9 +66,6 @@ def log_conditionals(filled: Float[Array, "L C K J"]) -> Float[Array, "L C K J"]
     return filled - jnp.where(jnp.isfinite(message), message, 0.0)[..., None, :]
 
 
-# Draws and sums over tables of log weights, a column for each site.
-
-
 def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:
     """An index for every column, by one uniform each; never one of probability zero, or of none (NaN)."""
     log_weights = jnp.where(jnp.isnan(log_weights), -jnp.inf, log_weights)
@@ -82,20 +87,6 @@ def invert(log_weights: Float[Array, "K n"], level: Float[Array, " n"]) -> Array
     else:
         which = (jnp.cumsum(weights[:-1], axis=0) <= level * total).sum(axis=0)
     return jnp.where(total > 0, which, jnp.floor(level * num_values).astype(which.dtype))
-
-
-@jax.custom_jvp
-def log_sum_columns(log_weights: Float[Array, "K n"]) -> Float[Array, " n"]:
-    """log Σ_k exp for every column; −∞, with derivative zero, where all weights are zero."""
-    _, total = scale_weights(log_weights)
-    return jnp.log(total) + _highest(log_weights)
-
-
-@log_sum_columns.defjvp
-def _log_sum_columns_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    weights, total = scale_weights(primals[0])
-    shares = weights / jnp.where(total == 0, 1.0, total)
-    return jnp.log(total) + _highest(primals[0]), (shares * tangents[0]).sum(axis=0)
 
 
 def scale_weights(log_weights: Float[Array, "K n"]) -> tuple[Float[Array, "K n"], Float[Array, " n"]]:

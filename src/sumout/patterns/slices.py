@@ -1,4 +1,4 @@
-"""Sites that are summed out together: the slices of a graph that is long and narrow.
+"""Slices: sites of a long and narrow graph that are summed out together.
 
 Five chains that meet in every observation, sites on a ladder, a chain of second order: summed out one by one, each
 site is a level of its own with a small table, and a level costs more than the few numbers it is for. In slices across
@@ -8,10 +8,37 @@ one end. What the end is decides whether factors lie within slices or across: tr
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from sumout.compile.policy import SLICE_ENTRIES
+from sumout.patterns.contract import Elimination
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Sites that are summed out together, `(cells, m)`, −1 for none, and the entries of all their tables."""
+
+    cells: np.ndarray
+    cost: float
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Recognises graphs that can be cut into slices."""
+
+    name: str = "slices"
+    subject: type = Elimination
+
+    def match(self, subject: Elimination) -> Cells | None:
+        """The slices as cells; where separators have one site at most the graph is a tree, and is not cut."""
+        if subject.width <= 1:
+            return None
+        slices = find_slices(subject.num_sites, subject.edges, subject.num_values)
+        if slices is None:
+            return None
+        return Cells(slices, len(slices) * float(subject.num_values) ** (slices.shape[1] * min(len(slices), 2)))
 
 
 def find_slices(num_sites: int, edges: np.ndarray, num_values: int) -> np.ndarray | None:
@@ -26,6 +53,7 @@ def find_slices(num_sites: int, edges: np.ndarray, num_values: int) -> np.ndarra
     for a, b in edges.tolist():
         neighbours[a].add(b)
         neighbours[b].add(a)
+    # The largest number of sites n with K^n entries at most; 1e-9 lest rounding lose an exact power.
     most = int(np.log(SLICE_ENTRIES) / np.log(max(num_values, 2)) + 1e-9)
     found: list[list[list[int]]] = []
     for start in _starts(neighbours, most):

@@ -1,4 +1,4 @@
-"""Sums along chains whose table is the same at every level: products with a matrix, no exponentials on the way.
+"""Scaled messages: sums along chains whose table is the same at every level are products with a matrix.
 
 With T the table and S_l what level l has of its own, the messages of a chain are
 
@@ -20,6 +20,8 @@ With g_l the derivative by m_l, u_l = g_l / p_l, that by m_{l−1} and by S_l is
 one product for all levels.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -28,26 +30,58 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float
 
+from sumout.compile.policy import PRODUCT_VALUES
+from sumout.patterns.contract import ChainSum
 from sumout.tables.logsumexp import log_sum_exp
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledSum:
+    """Sums along chains by scaled messages; `cost` counts multiplications."""
+
+    cost: float
+    last_message: Callable[..., Array]
+
+
+@dataclass(frozen=True)
+class ScaledMessages:
+    """Recognises chains with so many joint values in a cell that products save more than their scaling costs.
+
+    Whether all levels have the same table is seen only when the tables are filled: where they have not, the match is
+    not used.
+
+    Attributes:
+        least_values: K; a level of fewer is one small operation in logarithms, and faster.
+    """
+
+    least_values: int = PRODUCT_VALUES
+    name: str = "scaled messages"
+    subject: type = ChainSum
+
+    def match(self, subject: ChainSum) -> ScaledSum | None:
+        """Separators of one cell, of many values."""
+        if subject.width != 1 or subject.num_values < self.least_values:
+            return None
+        return ScaledSum(subject.num_cells * float(subject.num_values) ** 2, last_message)
 
 
 @jax.custom_vjp
 def last_message(
-    table: Float[Array, "C K K"], single: Float[Array, "L C K"], is_idle: Bool[Array, "L C"]
+    table: Float[Array, "C K K"], single: Float[Array, "L C K"], is_padding: Bool[Array, "L C"]
 ) -> Float[Array, "C K"]:
     """The messages of the last level.
 
     Args:
         table: T, for each column.
         single: S, for each level and column.
-        is_idle: cells that are none: their message is zero. In its column such a cell comes before all others.
+        is_padding: cells that are none: their message is zero. In its column such a cell comes before all others.
     """
-    return _forward(table, single, is_idle)[0]
+    return _forward(table, single, is_padding)[0]
 
 
-def _forward_rule(table: Array, single: Array, is_idle: Array) -> tuple[Array, Any]:
-    message, *kept = _forward(table, single, is_idle)
-    return message, (table, single, is_idle, *kept)
+def _forward_rule(table: Array, single: Array, is_padding: Array) -> tuple[Array, Any]:
+    message, *kept = _forward(table, single, is_padding)
+    return message, (table, single, is_padding, *kept)
 
 
 def _backward_rule(kept: Any, gradient: Array) -> tuple[Array, Array, None]:
@@ -58,12 +92,12 @@ last_message.defvjp(_forward_rule, _backward_rule)
 
 
 @custom_vmap
-def _forward(table: Array, single: Array, is_idle: Array) -> tuple[Array, ...]:
+def _forward(table: Array, single: Array, is_padding: Array) -> tuple[Array, ...]:
     """The message; whether nothing was lost on the way of products; E, q and p."""
     highest = table.max(axis=1)
     highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
     matrix = jnp.exp(table - highest[:, None])
-    is_first = _is_first(is_idle)
+    is_first = _is_first(is_padding)
     exponent = single + jnp.where(is_first, 0.0, highest)
     largest = exponent.max(axis=-1, keepdims=True)
     weights = jnp.exp(exponent - largest)
@@ -80,27 +114,27 @@ def _forward(table: Array, single: Array, is_idle: Array) -> tuple[Array, ...]:
     p, totals = sums[..., :-1] / sums[..., -1:], sums[..., -1:]
     before = jnp.concatenate([p[:1], p[:-1]])
     q = jnp.where(is_first, weights, before * weights) / totals
-    scale = jnp.where(is_idle[..., None], 0.0, jnp.log(totals) + largest).sum(axis=0)
+    scale = jnp.where(is_padding[..., None], 0.0, jnp.log(totals) + largest).sum(axis=0)
     limits = jnp.finfo(single.dtype)
     least = 4 * single.shape[-1] * limits.tiny / limits.eps
-    is_right = (is_idle[..., None] | (p * jnp.minimum(totals, 1.0) >= least)).all()
+    is_right = (is_padding[..., None] | (p * jnp.minimum(totals, 1.0) >= least)).all()
     message = lax.cond(
         is_right,
-        lambda: jnp.where(is_idle[-1][:, None], 0.0, jnp.log(p[-1]) + highest + scale),
-        lambda: _in_logarithms(table, single, is_idle),
+        lambda: jnp.where(is_padding[-1][:, None], 0.0, jnp.log(p[-1]) + highest + scale),
+        lambda: _in_logarithms(table, single, is_padding),
     )
     return message, is_right, matrix, q, p
 
 
 @custom_vmap
 def _backward(
-    table: Array, single: Array, is_idle: Array, is_right: Array, matrix: Array, q: Array, p: Array, gradient: Array
+    table: Array, single: Array, is_padding: Array, is_right: Array, matrix: Array, q: Array, p: Array, gradient: Array
 ) -> tuple[Array, Array]:
     """The derivatives by table and single, from that by the message."""
 
     def by_products() -> tuple[Array, Array]:
-        above = jnp.where(_is_first(is_idle)[1:], 0.0, q[1:])  # what has no message hands nothing down
-        weights = jnp.concatenate([above, jnp.where(is_idle[-1:, :, None], 0.0, jnp.ones_like(q[:1]))]) / p
+        above = jnp.where(_is_first(is_padding)[1:], 0.0, q[1:])  # what has no message hands nothing down
+        weights = jnp.concatenate([above, jnp.where(is_padding[-1:, :, None], 0.0, jnp.ones_like(q[:1]))]) / p
 
         def step(handed: Array, weights: Array) -> tuple[Array, Array]:
             handed = jnp.einsum("cj,ckj->ck", handed * weights, matrix)
@@ -111,22 +145,22 @@ def _backward(
         return matrix * jnp.einsum("lck,lcj->ckj", q, u), q * handed
 
     def in_logarithms() -> tuple[Array, Array]:
-        return jax.vjp(lambda table, single: _in_logarithms(table, single, is_idle), table, single)[1](gradient)
+        return jax.vjp(lambda table, single: _in_logarithms(table, single, is_padding), table, single)[1](gradient)
 
     return lax.cond(is_right, by_products, in_logarithms)
 
 
-def _is_first(is_idle: Array) -> Bool[Array, "L C 1"]:
+def _is_first(is_padding: Array) -> Bool[Array, "L C 1"]:
     """Which cells get no message."""
-    return jnp.concatenate([jnp.ones_like(is_idle[:1]), is_idle[:-1]])[..., None]
+    return jnp.concatenate([jnp.ones_like(is_padding[:1]), is_padding[:-1]])[..., None]
 
 
-def _in_logarithms(table: Array, single: Array, is_idle: Array) -> Array:
+def _in_logarithms(table: Array, single: Array, is_padding: Array) -> Array:
     def step(message: Array, level: tuple[Array, Array]) -> tuple[Array, None]:
-        single, is_idle = level
-        return jnp.where(is_idle[:, None], 0.0, log_sum_exp((message + single)[..., None] + table)), None
+        single, is_padding = level
+        return jnp.where(is_padding[:, None], 0.0, log_sum_exp((message + single)[..., None] + table)), None
 
-    return lax.scan(step, jnp.zeros_like(single[0]), (single, is_idle))[0]
+    return lax.scan(step, jnp.zeros_like(single[0]), (single, is_padding))[0]
 
 
 # Where the columns stand: batches of chains are taken as more columns.

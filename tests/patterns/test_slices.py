@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sumout.eliminate.slices import find_slices
+from sumout.patterns.slices import find_slices
 
 
 def chains(count, length, cliques=True):
