@@ -186,11 +186,11 @@ def test_what_a_gradient_supplies_too_much_is_owed():
     def one(state, i):
         estimate = kernel.estimate(jax.random.fold_in(jax.random.key(9), i), state.x, state.z, {})
         room, noise = kernel.room(state, estimate)
-        return dataclasses.replace(state, noise=noise), (room.mean(), (noise.debt > 0).mean())
+        return dataclasses.replace(state, noise=noise), (room.mean(), (noise.excess > 0).mean())
 
     state = start(kernel, 0, jnp.zeros(100), {"e": jnp.zeros(100)})
-    _, (room, in_debt) = jax.lax.scan(one, state, jnp.arange(2000))
-    assert in_debt.mean() > 0.1  # otherwise the test would show nothing
+    _, (room, in_excess) = jax.lax.scan(one, state, jnp.arange(2000))
+    assert in_excess.mean() > 0.1  # otherwise the test would show nothing
     np.testing.assert_allclose(room.mean() + share, 1.0, atol=0.01)
 
 

@@ -133,7 +133,7 @@ def _switched_labels(idata: "xr.DataTree", mixing: Mixing) -> tuple[str, set[str
         return "", names
     places = "between chains and within them" if any(one.is_within for one in found) else "between chains"
     return (
-        f"the labels of the components of {_join(sorted(names))} are switched {places}: the chains agree once the "
+        f"the labels of the components of {_join(sorted(names))} switch {places}: the chains agree once the "
         "components are put in the same order. More draws do not help. Order the components in the model, for "
         f"example by OrderedTransform on {found[0].by}, relabel the draws, or look only at what does not depend on "
         "labels."
