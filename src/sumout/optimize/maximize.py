@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.checks.guard import Guard
-from sumout.checks.nonfinite_terms import explain_no_start
+from sumout.checks.not_finite import explain_no_start
 from sumout.compile.ahead import briefly
 from sumout.errors import ModelError, OptionError, StartError
 from sumout.model.arguments import as_jax

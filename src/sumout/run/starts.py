@@ -25,7 +25,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from sumout.checks.nonfinite_terms import explain_no_start
+from sumout.checks.not_finite import explain_no_start
 from sumout.compile.ahead import Ahead, has_few_sites
 from sumout.compile.policy import USUAL_CHAINS
 from sumout.errors import StartError
