@@ -1,6 +1,7 @@
 """Where the log density is not finite: everywhere, at some points, or beyond an edge that gradients do not see.
 
-The checks say where; which terms are not finite, or have no finite gradient, and at which values of z, is found by evaluating them one by one.
+The checks say where. Which terms are not finite, or have no finite gradient, and at which values of z, is found by
+evaluating them one by one.
 """
 
 import math
