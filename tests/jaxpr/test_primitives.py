@@ -126,7 +126,7 @@ def operands_of(eqn, seed=0):
     rng = np.random.default_rng(seed)
     operands = [draw(rng, v.aval) for v in eqn.invars]
     if row_of(eqn).kind in (Kind.MATRIX, Kind.TRIANGULAR_SOLVE):
-        operands[0] = operands[0] / 9 + np.eye(3, dtype=operands[0].dtype)
+        operands[0] = operands[0] / 9 + np.eye(operands[0].shape[-1], dtype=operands[0].dtype)
     return operands
 
 

@@ -21,6 +21,7 @@ from scipy.sparse.csgraph import connected_components
 from sumout.compile.policy import LEVEL_COST, MOST_ENTRIES, MOST_JOINT_VALUES, MOST_LOOPY_SITES
 from sumout.eliminate.layout import Shape, lay_out
 from sumout.eliminate.order import Order, find_order
+from sumout.errors import note_unforeseen
 from sumout.patterns.contract import Elimination, Pattern
 from sumout.patterns.registry import PATTERNS, find_match
 from sumout.structure.graph import LARGEST_LISTED_CLIQUE
@@ -160,16 +161,27 @@ class _Shapes:
         matched = find_match(self._patterns, Elimination(num_sites, edges, most, order.width))
         if matched is None:
             return _Found(one_by_one, work)
-        cells = matched.cells
-        number = np.zeros(num_sites, np.int64)  # of the cell that each site is in
-        number[cells[cells >= 0]] = np.nonzero(cells >= 0)[0]
-        between = np.unique(np.sort(number[edges], axis=1), axis=0)
-        between = between[between[:, 0] != between[:, 1]]
-        path = find_order(len(cells), between, 1)
-        assert path is not None
-        in_cells = lay_out(path, cells)
+        try:
+            in_cells = lay_out(_tree_of_cells(matched.cells, num_sites, edges), matched.cells)
+        except ValueError as error:
+            note_unforeseen("summing out in cells", error)
+            return _Found(one_by_one, work)
         return _Found(min(one_by_one, in_cells, key=lambda shape: self._time(shape, most)), work)
 
     def _time(self, shape: Shape, most: int) -> float:
         """In entries of tables."""
         return shape.num_levels * LEVEL_COST + self._number * len(shape.members) * float(most) ** shape.table_size
+
+
+def _tree_of_cells(cells: np.ndarray, num_sites: int, edges: np.ndarray) -> Order:
+    """The order in which cells are summed out; a cell that leaves a site out, or a loop of cells, would be wrong."""
+    inside = cells >= 0
+    if not np.array_equal(np.sort(cells[inside]), np.arange(num_sites)):
+        raise ValueError(f"cells do not hold each of {num_sites} sites once")
+    number = np.zeros(num_sites, np.int64)  # of the cell that each site is in
+    number[cells[inside]] = np.nonzero(inside)[0]
+    between = np.unique(np.sort(number[edges], axis=1), axis=0)
+    order = find_order(len(cells), between[between[:, 0] != between[:, 1]], 1)
+    if order is None:
+        raise ValueError(f"{len(cells)} cells are no tree")
+    return order

@@ -4,7 +4,7 @@ A kernel is a frozen configuration that prints and hashes. Bound to a target it 
 State is what the next step needs; info is everything else, for diagnostics. Kernels never print, raise or loop over
 draws.
 
-To add one: a file here, a row in `registry.py`, a row in the tests' tables of kernels.
+To add one: CONTRIBUTING.md has the steps.
 """
 
 from collections.abc import Callable

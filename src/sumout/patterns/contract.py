@@ -83,6 +83,22 @@ class Elimination:
 
 
 @dataclass(frozen=True, eq=False)
+class Cells:
+    """What matches an `Elimination`: sites that are summed out together, and the entries of all their tables.
+
+    Each site is in exactly one cell, and the cells, joined where their sites are, are a tree. Whether that takes less
+    time than site by site is decided by levels and entries (`eliminate/components.py`).
+
+    Attributes:
+        cells: `(cells, m)` numbers of sites, −1 for none.
+        cost: entries.
+    """
+
+    cells: np.ndarray
+    cost: float
+
+
+@dataclass(frozen=True, eq=False)
 class ChainSum:
     """Sums along chains, side by side: how many cells these have, how many joint values each, how wide separators."""
 

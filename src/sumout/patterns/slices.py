@@ -13,15 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sumout.compile.policy import SLICE_ENTRIES
-from sumout.patterns.contract import Elimination
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """Sites that are summed out together, `(cells, m)`, −1 for none, and the entries of all their tables."""
-
-    cells: np.ndarray
-    cost: float
+from sumout.patterns.contract import Cells, Elimination
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def cumulation(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids |
 
 def along_axis(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | None]:
     """Sorting: every result along the axis depends on all operands along it."""
-    axis = eqn.params.get("dimension", eqn.params.get("axis", -1)) % len(operands[0].shape)
+    (axis,) = (eqn.params[name] % len(operands[0].shape) for name in ("dimension", "axis") if name in eqn.params)
     ids = None
     for operand in operands:
         if operand.ids is not None:
