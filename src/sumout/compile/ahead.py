@@ -15,8 +15,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sumout.compile.one_piece import OPTIONS, fits_one_piece, in_one_piece, is_tested, largest_array
-from sumout.compile.policy import FEW_SITES, LITTLE_WORK, MEDIUM_ARRAY
+from sumout.compile.one_piece import OPTIONS, fits_one_piece, in_one_piece, is_tested, largest_array, longest_loop
+from sumout.compile.policy import FEW_SITES, LITTLE_WORK, MEDIUM_ARRAY, SHORT_LOOP
 from sumout.model.program import Program
 from sumout.threads import attentively, begin, wait
 
@@ -59,7 +59,7 @@ class Ahead:
             traced = self._fn.trace(*args)
             whole = self._whole.lower(*args) if fits_one_piece(traced.jaxpr) else None
             usual = traced.lower if whole else partial(lambda lowered: lowered, traced.lower())
-            options = self._options(largest_array(traced.jaxpr))
+            options = self._options(largest_array(traced.jaxpr), longest_loop(traced.jaxpr.jaxpr))
             self._compiled[signature] = begin(_compile, whole, usual, options)
         return self._compiled[signature]
 
@@ -68,9 +68,9 @@ class Ahead:
         """Whether all that was begun is compiled."""
         return all(future.done() for future in list(self._compiled.values()))
 
-    def _options(self, largest: int) -> dict[str, Any]:
-        """How to compile what handles arrays of that many elements at most."""
-        if self._times is not None and self._times * largest <= LITTLE_WORK:
+    def _options(self, largest: int, steps: int) -> dict[str, Any]:
+        """How to compile what handles arrays of that many elements at most, in loops of that many steps."""
+        if self._times is not None and self._times * largest <= LITTLE_WORK and steps <= SHORT_LOOP:
             return QUICK_COMPILE
         return MEDIUM_COMPILE if largest <= MEDIUM_ARRAY else {}
 

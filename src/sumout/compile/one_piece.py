@@ -19,11 +19,11 @@ from typing import Any
 
 import jax
 import jaxlib
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from sumout.compile.policy import ONE_PIECE_ARGUMENTS, ONE_PIECE_ARRAY
 from sumout.jaxpr.primitives import Kind, names_of, row_of
-from sumout.jaxpr.walk import all_equations, names_in
+from sumout.jaxpr.walk import all_equations, body, names_in
 
 LOG = logging.getLogger("sumout.compile")
 TESTED = ("0.10",)  # releases of jaxlib; `make test` with a new one tells whether it can be added
@@ -78,6 +78,15 @@ def fits_one_piece(closed: ClosedJaxpr) -> bool:
     copied = sum(v.aval.size for v in closed.jaxpr.invars)
     is_small = largest_array(closed) <= ONE_PIECE_ARRAY and copied <= ONE_PIECE_ARGUMENTS
     return is_small and not has_keys and not REFUSED & names
+
+
+def longest_loop(jaxpr: Jaxpr) -> int:
+    """Steps of loops within loops, of those whose length is known."""
+    steps = 1
+    for eqn in jaxpr.eqns:
+        if row_of(eqn).is_call or row_of(eqn).kind is Kind.SCAN:
+            steps = max(steps, eqn.params.get("length", 1) * longest_loop(body(eqn)[0]))
+    return steps
 
 
 def largest_array(closed: ClosedJaxpr) -> int:
