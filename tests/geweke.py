@@ -253,7 +253,7 @@ def _inclusions() -> Joint:
 
 
 def _abundance() -> Joint:
-    """Counts without end at two places, of which a binomial share is seen in two visits."""
+    """Unbounded counts at two places, of which a binomial share is seen in two visits."""
     most = 40  # n is above once in a billion draws
 
     def abundance(y):

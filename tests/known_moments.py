@@ -146,7 +146,7 @@ VISITS = np.array([[5, 4, 5, 6], [4, 1, 4, 0], [8, 8, 5, 6]])
 
 
 def abundance():
-    """Counts without end: so many animals were seen at three places in four visits each, how many are there?"""
+    """Unbounded counts: so many animals were seen at three places in four visits each, how many are there?"""
 
     def abundance(y):
         rate = numpyro.sample("rate", dist.Gamma(5, 0.5))

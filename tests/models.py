@@ -87,7 +87,7 @@ def spike_and_slab(design, y):
 
 
 def abundance(y):
-    """A count without end: how many animals are there, if so many were seen on every visit?"""
+    """An unbounded count: how many animals are there, if so many were seen on every visit?"""
     p = numpyro.sample("p", dist.Beta(2, 2))
     n = numpyro.sample("n", dist.Poisson(6.0))
     with numpyro.plate("visits", len(y)):

@@ -1,4 +1,4 @@
-"""A generator of good models, priors × likelihoods with laws of z and sizes in turn: the doctor must be silent."""
+"""A generator of good models, priors × likelihoods with laws of z and sizes in turn: the checks must be silent."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -45,7 +45,7 @@ def test_the_watch_sees_keys_that_are_used_twice():
 
 @pytest.mark.usefixtures("_watched")
 @pytest.mark.parametrize(
-    ("kernel", "name", "wish"),
+    ("kernel", "name", "override"),
     [
         (sumout.GHMC(), "mixture", "gibbs"),
         (sumout.SplitSGHMC(), "survey", "draw"),
@@ -54,6 +54,6 @@ def test_the_watch_sees_keys_that_are_used_twice():
     ],
     ids=repr,
 )
-def test_no_key_is_used_twice(kernel, name, wish):
+def test_no_key_is_used_twice(kernel, name, override):
     program = ENUMERABLE[name]()
-    sumout.sample(program, kernel, plan=dict.fromkeys(program.z, wish), draws=2, tune=2, chains=2)
+    sumout.sample(program, kernel, plan=dict.fromkeys(program.z, override), draws=2, tune=2, chains=2)

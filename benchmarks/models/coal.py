@@ -2,7 +2,7 @@
 
 The data are Jarrett's (1979) as users of PyMC know them. The year of the change and the two missing counts are z. A
 missing count sums to one whatever its rate, so by hand it is simply left out; so it is for NumPyro's enumeration and
-its samplers of z, none of which takes counts without end. Years are counted from 0: NumPyro's samplers take the index
+its samplers of z, none of which takes unbounded counts. Years are counted from 0: NumPyro's samplers take the index
 of a value for the value itself.
 """
 
