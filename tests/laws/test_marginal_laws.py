@@ -15,7 +15,6 @@ from sumout.patterns.registry import PATTERNS
 from sumout.patterns.scaled_messages import ScaledMessages
 from sumout.plan.plan import make_plan
 from sumout.structure.structure import Structure
-from sumout.tables.logsumexp import log_conditionals, log_sum_exp
 from sumout_studies.models import STUDIES
 
 from enumeration import joint_states, log_joint, log_marginal, random_x, state_numbers
@@ -64,12 +63,12 @@ def test_tables_by_colour_are_those_by_role(name, monkeypatch):
 
 def test_an_array_of_transitions_is_evaluated_by_role():
     summation = sum_all(ENUMERABLE["unequal_paths"]())
-    assert [len(one.axes) for one in summation.rounds if one.roles is not None] == [2]
+    assert [len(one.axes) for one in summation.rounds if one.roles is not None] == [1, 2]
 
 
 def test_sites_that_meet_one_after_the_other_are_evaluated_by_role():
     summation = sum_all(ENUMERABLE["switches"]())
-    assert [len(one.axes) for one in summation.rounds if one.roles is not None] == [2, 3]
+    assert [len(one.axes) for one in summation.rounds if one.roles is not None] == [1, 2, 3]
     assert all(one.roles is not None or len(one.axes) == 1 for one in summation.rounds)
 
 
@@ -173,10 +172,11 @@ def log_law(summation, program, states, x):
 
 def log_probability(buckets, tables, numbers):
     """The log probability that a draw of the buckets has these numbers."""
-    filled = buckets.up(tables, log_sum_exp)[0]
+    filled = buckets.up(tables)[0]
     entries = buckets._choose(filled, lambda _, number: number, (numbers * buckets._powers).sum(axis=-1))
-    given = log_conditionals(filled).reshape(*buckets.sites.shape[:2], -1)
-    each = jnp.take_along_axis(given, entries[..., None], axis=-1)[..., 0]
+    levels, own, joint, columns = buckets.shape
+    given = buckets.log_conditionals(tables).reshape(levels, own * joint, columns)
+    each = jnp.take_along_axis(given, entries[:, None], axis=1)[:, 0]
     return jnp.where(buckets.is_padding, 0.0, each).sum()
 
 

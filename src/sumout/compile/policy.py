@@ -61,7 +61,10 @@ PATH_FROM_ONE_END = 32
 # How factors are summed by site, and parts of a table added up.
 
 SMALL_FACTOR = 64  # elements of factor arrays that are handled together with other small ones
-FEW_RUNS = 8  # slices that are taken one by one; with more, a gather
+FEW_RUNS = 8  # slices that are taken one by one; with more, a box or a gather
+# Times as many elements that a box of an array may have as are wanted of it. The others are masked, which is cheap; to
+# look elements up takes as long as some dozen of those, and the derivative of that, a scatter, some 25 ns each.
+BOX_WASTE = 16
 WASTE = 8  # times as many elements that a gather may have by padding before sums by segment are cheaper
 # Entries of all parts of a table that are added up by a product with zeros and ones. Five arrays of 12 axes took 0.1 ms
 # for a table of 4,096 entries, and XLA computed it four times; so it takes 13 µs.
@@ -79,6 +82,8 @@ MOST_LOOPY_SITES = 50_000
 MOST_FOR_FILL = 100
 # Entries of tables that take as long as a level takes however small it is.
 LEVEL_COST = 2048
+# Times as many levels as the longest chain has that a layout by arrays may have: levels follow on each other.
+GRID_WASTE = 4
 # Entries of a table of two slices. Five chains of 200 steps: 2.4 ms site by site, 1.4 in slices of 1,024 entries.
 SLICE_ENTRIES = 4096
 # Joint values of a slice from which sums take products instead of exponentials: 2.7 and 7 times faster at 16 and 32,

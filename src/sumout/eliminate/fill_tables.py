@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from sumout.eliminate.messages import Buckets
 from sumout.eliminate.table_parts import Part, Tables
@@ -121,7 +121,7 @@ def fill_tables(rounds: Sequence[Round], groups: Sequence[Buckets], x: Array, z:
 
 
 class _Filling:
-    """The tables of one group while they are being filled, `(columns, levels, K, …, K)`, by the axes they lie along."""
+    """The tables of one group while they are being filled, `(levels, K, …, K, columns)`, by the axes they lie along."""
 
     def __init__(self, group: Buckets):
         self.group = group
@@ -130,19 +130,19 @@ class _Filling:
 
     def add(self, piece: Piece, table: Array) -> None:
         """Add a piece along its axes."""
-        levels, columns, _, _ = self.group.shape
         num_values, num_axes = self.group.num_values, len(piece.axes)
         is_own = max(piece.axes) < self.group.size
         is_uniform = table.ndim == num_axes
-        table = table[(slice(num_values),) * num_axes]
-        order = np.argsort(piece.axes)
-        table = table.transpose(order) if is_uniform else table.transpose(num_axes, *order)
+        table = table[(slice(num_values),) * num_axes].transpose(
+            [*np.argsort(piece.axes), *range(num_axes, table.ndim)]
+        )
         sizes = [num_values if axis in piece.axes else 1 for axis in range(self.group.num_axes)]
         if is_uniform:
-            owners = self._one_for_all(piece.sums.owners.reshape(columns, levels), with_roots=is_own)
-            table = jnp.where(owners.reshape(columns, -1, *[1] * len(sizes)), table.reshape(sizes), 0.0)
+            owners = self._one_for_all(piece.sums.owners[self.group.cell_numbers], with_roots=is_own)
+            owners = owners.reshape(len(owners), *[1] * len(sizes), -1)
+            table = jnp.where(owners, table.reshape(*sizes, 1), 0.0)
         else:
-            table = table.reshape(columns, levels, *sizes)
+            table = self._by_cell(table.reshape(*sizes, -1))
         if is_own:
             self.single = self.single + table
             return
@@ -150,30 +150,40 @@ class _Filling:
         span = min(low, piece.levels[0]), max(high, piece.levels[1])
         self.joint[tuple(sorted(piece.axes))] = before + table, span
 
+    def _by_cell(self, table: Float[Array, "*axes cells"]) -> Float[Array, "levels *axes columns"]:
+        levels, _, _, columns = self.group.shape
+        if self.group.by_level:
+            return jnp.moveaxis(table.reshape(*table.shape[:-1], levels, columns), -2, 0)
+        return jnp.moveaxis(table.reshape(*table.shape[:-1], columns, levels), -1, 0)
+
     def _one_for_all(self, owners: np.ndarray, with_roots: bool) -> np.ndarray:
-        """Cells that have the piece, `(columns, levels)`; or `(columns, 1)` if all of a column are alike."""
-        matters: Any = ~self.group.is_padding.T
-        matters[:, -1] &= with_roots  # what lies along a separator does not count there
-        some: Any = (owners & matters).any(axis=1)
-        every: Any = (owners | ~matters).all(axis=1)
-        return some[:, None] if (some == every)[matters.any(axis=1)].all() else owners
+        """Cells that have the piece, `(levels, columns)`; or `(1, columns)` if all of a column are alike."""
+        matters: Any = ~self.group.is_padding
+        matters[-1] &= with_roots  # what lies along a separator does not count there
+        some: Any = (owners & matters).any(axis=0)
+        every: Any = (owners | ~matters).all(axis=0)
+        return some[None] if (some == every)[matters.any(axis=0)].all() else owners
 
     def tables(self) -> Tables:
-        """The tables with their levels in front."""
-        levels, columns, own, _ = self.group.shape
+        """The tables of all cells."""
+        levels, own, _, columns = self.group.shape
         size, rest = self.group.size, self.group.num_axes - self.group.size
-        single = jnp.broadcast_to(self.single, (columns, levels, *(self.group.num_values,) * size, *(1,) * rest))
-        joint = tuple(Part(table.swapaxes(0, 1), span) for table, span in self.joint.values())
-        return Tables(single.reshape(columns, levels, own).swapaxes(0, 1), joint)
+        single = jnp.broadcast_to(self.single, (levels, *(self.group.num_values,) * size, *(1,) * rest, columns))
+        joint = tuple(Part(table, span) for table, span in self.joint.values())
+        return Tables(single.reshape(levels, own, columns), joint)
 
 
-def plan_rounds(structure: Structure, groups: Sequence[Buckets], axes: np.ndarray) -> tuple[Round, ...]:
+def plan_rounds(
+    structure: Structure, groups: Sequence[Buckets], axes: np.ndarray, summed: np.ndarray
+) -> tuple[Round, ...]:
     """All rounds for the sites of some groups.
 
     Args:
         structure: the reading.
         groups: the buckets.
         axes: rows of a site, another one of the table it is summed in, and the axis which that one has there.
+        summed: mask over the sites that are summed out, here or elsewhere. Those elsewhere do not occur in the factors
+            in question, and may be set as well: an array of one value throughout is held as one number.
     """
     places = _Places(structure, groups, axes)
     scopes = sp.csr_array(structure.scopes[:, places.sites])
@@ -183,14 +193,14 @@ def plan_rounds(structure: Structure, groups: Sequence[Buckets], axes: np.ndarra
     for size in np.unique(sizes[sizes > 0]).tolist():
         rows = np.flatnonzero(sizes == size)
         members = places.sites[scopes[rows].indices.reshape(-1, size)]
-        if size == 1:
-            rounds.append(places.round(rows, members, [places.is_placed]))
-            continue
         roles, works = structure.find_roles(places.is_placed, size)
         by_role = works[structure.factor_array(rows)]
         if by_role.any():
-            rounds.append(places.round(rows[by_role], members[by_role], [places.is_placed] * size, roles))
-        rounds += _by_colour(places, rows[~by_role], members[~by_role])
+            rounds.append(places.round(rows[by_role], members[by_role], [summed] * size, roles))
+        if size > 1:
+            rounds += _by_colour(places, rows[~by_role], members[~by_role])
+        elif not by_role.all():
+            rounds.append(places.round(rows[~by_role], members[~by_role], [summed]))
     return tuple(rounds)
 
 
@@ -215,7 +225,7 @@ class _Places:
             level, column, member = np.nonzero(group.sites >= 0)
             sites = group.sites[level, column, member]
             self.group[sites] = number
-            self.cell[sites] = column * group.shape[0] + level
+            self.cell[sites] = group.cell_numbers[level, column]
             self.depth[sites] = -level
         self.is_placed = self.group >= 0
         self.sites = np.flatnonzero(self.is_placed)

@@ -109,7 +109,7 @@ def build_buckets(
     num_columns = int(starts[-1])
     sites = np.full((num_levels, num_columns, size), -1)
     parents = np.full((num_levels, num_columns), num_columns)
-    index = np.zeros((num_levels, num_columns, own ** (width + 1)), np.int32) if width > 1 else None
+    index = np.zeros((num_levels, own ** (width + 1), num_columns), np.int32) if width > 1 else None
     for (numbers, shape), start in zip(components, starts, strict=False):
         levels = num_levels - 1 - shape.order.depths
         columns = start + shape.columns
@@ -117,33 +117,59 @@ def build_buckets(
         has_parent = shape.order.parents >= 0
         parents[levels[has_parent], columns[has_parent]] = columns[shape.order.parents[has_parent]]
         if index is not None:
-            index[levels, columns] = _indices(shape.order, own, width)
+            index[levels, :, columns] = _indices(shape.order, own, width)
     # Axes of the parent's table: the parent p, its separator s₁ … s_w, each of `own` joint values, the last varying
     # fastest. The message of a child straight below has the axes p, s₁ … s_{w−1}: its entry is e // own.
-    straight_on = np.arange(own ** (width + 1)) // own
+    straight_on = np.arange(own ** (width + 1))[:, None] // own
     is_bent = parents != np.arange(num_columns)
     if index is not None:
-        is_bent |= (index != straight_on).any(axis=2)
+        is_bent |= (index != straight_on).any(axis=1)
     bent: Any = ((sites >= 0).any(axis=2) & is_bent).any(axis=1)
     num_straight = int(np.argmax(bent))  # the roots, last of all, have no parents
     crossing = slice(num_straight, num_levels - 1)
     if index is not None:
         index = None if (index[crossing] == straight_on).all() else index[crossing]
-    mask = _joint_mask(sites, allowed[:, :num_values])
-    allowed_or_all = None if mask.all() else mask
+    mask = joint_mask(sites, allowed[:, :num_values])
     chain = find_match(patterns, ChainSum(num_straight * num_columns, own, width)) if num_straight else None
-    return Buckets(num_values, width, sites, num_straight, parents[crossing], index, allowed_or_all, chain)
+    return Buckets(num_values, width, sites, num_straight, parents[crossing], index, mask, chain)
 
 
-def _joint_mask(sites: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Which joint values the cells have, `(levels, columns, K^m)`; where a site is missing its first value stands."""
+def build_grid(sites: np.ndarray, allowed: np.ndarray, patterns: Sequence[Pattern]) -> Buckets:
+    """The buckets of a grid of sites, `(levels, columns)`, each joined to the next in its column or to none.
+
+    Args:
+        sites: their numbers.
+        allowed: `(all sites, K)` which values a site has.
+        patterns: those that may be used.
+    """
+    num_levels, num_columns = sites.shape
+    count = int(allowed[sites.ravel()].sum(axis=1).max())
+    mask = joint_mask(sites[..., None], allowed[:, :count])
+    chain = find_match(patterns, ChainSum((num_levels - 1) * num_columns, count, 1))
+    no_parents = np.zeros((0, num_columns), np.int64)
+    return Buckets(count, 1, sites[..., None], num_levels - 1, no_parents, None, mask, chain)
+
+
+def grid_axes(sites: np.ndarray) -> np.ndarray:
+    """Rows of a site, itself or the one on which its message depends, and the axis this has in its table."""
+    own = np.stack([sites.ravel(), sites.ravel(), np.zeros(sites.size, np.int64)], axis=1)
+    below, above = sites[:-1].ravel(), sites[1:].ravel()
+    return np.concatenate([own, np.stack([below, above, np.ones_like(below)], axis=1)])
+
+
+def joint_mask(sites: np.ndarray, allowed: np.ndarray) -> np.ndarray | None:
+    """Which joint values the cells have, `(levels, K^m, columns)`; None where they have all.
+
+    Where a site is missing its first value stands.
+    """
     size, num_values = sites.shape[-1], allowed.shape[1]
     first = np.arange(num_values) == 0
     mask = np.ones((*sites.shape[:2], 1), bool)
     for member in range(size):
         each = np.where(sites[..., member, None] >= 0, allowed[sites[..., member]], first)
         mask = (mask[..., None] & each[..., None, :]).reshape(*sites.shape[:2], -1)
-    return mask | (sites < 0).all(axis=2, keepdims=True)
+    mask |= (sites < 0).all(axis=2, keepdims=True)
+    return None if mask.all() else mask.swapaxes(1, 2)
 
 
 def _indices(order: Order, num_values: int, width: int) -> np.ndarray:

@@ -16,7 +16,8 @@ from jaxtyping import Array, Float
 
 from sumout.eliminate.components import Component
 from sumout.eliminate.fill_tables import Round, fill_tables, plan_rounds
-from sumout.eliminate.layout import build_buckets
+from sumout.eliminate.grid import find_grids
+from sumout.eliminate.layout import build_buckets, build_grid, grid_axes
 from sumout.eliminate.messages import Buckets
 from sumout.eliminate.table_parts import Tables
 from sumout.model.program import Data, Nuisance
@@ -172,8 +173,13 @@ def build_summation(
     summed = np.zeros(structure.num_sites, bool)
     for component in components:
         summed[component.sites] = True
-    alone = np.concatenate([np.zeros(0, np.int64), *(c.sites for c in components if c.alone)])
-    joined = [component for component in components if not component.alone]
+    grids = find_grids(structure, [component.sites for component in components if _is_chain(component)], summed)
+    in_grid = np.zeros(structure.num_sites, bool)
+    for grid in grids:
+        in_grid[grid] = True
+    left = [component for component in components if not in_grid[component.sites].all()]
+    alone = np.concatenate([np.zeros(0, np.int64), *(c.sites for c in left if c.alone)])
+    joined = [component for component in left if not component.alone]
     groups: dict[tuple, list[Component]] = {}
     for component in joined:
         assert component.shape is not None
@@ -181,15 +187,33 @@ def build_summation(
         # Trees of very different height would be mostly padding: those within a factor of two stand together.
         key = (component.num_values, shape.order.width, shape.members.shape[1], int(np.log2(shape.num_levels)))
         groups.setdefault(key, []).append(component)
-    trees = tuple(_trees(structure, group, key[0], key[1], patterns) for key, group in groups.items())
-    axes = [
+    allowed = _allowed(structure)
+    buckets = [build_grid(grid, allowed, patterns) for grid in grids]
+    for (count, width, *_), group in groups.items():
+        placed = [(component.sites, component.shape) for component in group if component.shape is not None]
+        buckets.append(build_buckets(placed, count, width, allowed, patterns))
+    axes = [grid_axes(grid) for grid in grids] + [
         np.stack([*component.sites[rows[:, :2].T], rows[:, 2]], axis=1)
         for component in joined
         if component.shape is not None
         for rows in [component.shape.axes()]
     ]
-    rounds = plan_rounds(structure, [t.buckets for t in trees], np.concatenate(axes)) if trees else ()
-    return Summation(structure, summed, _blocks(structure, alone, patterns), trees, rounds, _free(structure, summed))
+    rounds = plan_rounds(structure, buckets, np.concatenate(axes), summed) if buckets else ()
+    trees = tuple(_trees(structure, one) for one in buckets)
+    blocks = _blocks(structure, alone[~in_grid[alone]], patterns)
+    return Summation(structure, summed, blocks, trees, rounds, _free(structure, summed))
+
+
+def _is_chain(component: Component) -> bool:
+    """Whether sites are summed out one by one, and none has more than one neighbour left."""
+    shape = component.shape
+    return shape is not None and shape.members.shape[1] == 1 and shape.order.width == 1
+
+
+def _allowed(structure: Structure) -> np.ndarray:
+    """Which values each site has, `(sites, K)`: its first so many."""
+    counts = num_values(structure)
+    return np.arange(counts.max(initial=1)) < counts[:, None]
 
 
 def _blocks(structure: Structure, sites: np.ndarray, patterns: Sequence[Pattern]) -> tuple[Gibbs, ...]:
@@ -208,22 +232,15 @@ def _blocks(structure: Structure, sites: np.ndarray, patterns: Sequence[Pattern]
     return tuple(blocks)
 
 
-def _trees(
-    structure: Structure, components: list[Component], count: int, width: int, patterns: Sequence[Pattern]
-) -> Trees:
-    members = np.sort(np.concatenate([component.sites for component in components]))
+def _trees(structure: Structure, buckets: Buckets) -> Trees:
+    flat, count = buckets.sites.ravel(), buckets.num_values
+    members = np.sort(flat[flat >= 0])
     names = [name for name, numbers in structure.site_numbers.items() if np.isin(numbers, members).any()]
-    allowed = np.zeros((structure.num_sites, count), bool)
-    values = np.zeros(
-        (structure.num_sites, count), np.result_type(*(structure.program.z[name].dtype for name in names))
-    )
+    dtype = np.result_type(*(structure.program.z[name].dtype for name in names))
+    values = np.zeros((structure.num_sites, count), dtype)
     for name in names:
-        numbers = structure.site_numbers[name]
-        values[numbers], allowed[numbers] = value_rows(structure, [name], count)
-    placed = [(component.sites, component.shape) for component in components if component.shape is not None]
-    buckets = build_buckets(placed, count, width, allowed, patterns)
+        values[structure.site_numbers[name]], _ = value_rows(structure, [name], count)
     cell = np.zeros(structure.num_sites, np.int64)
-    flat = buckets.sites.ravel()
     cell[flat[flat >= 0]] = np.flatnonzero(flat >= 0)
     block = build_block(structure, members, with_sums=False)
     return Trees(buckets, block, cell[members], as_columns(values[members]))

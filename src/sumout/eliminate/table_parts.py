@@ -20,12 +20,12 @@ class Part:
     """A part of the tables that depends on some of the separator.
 
     Attributes:
-        table: `(levels or 1, columns, K, …, K)` with an axis for each site of the cell and of its separator, of size 1
+        table: `(levels or 1, K, …, K, columns)` with an axis for each site of the cell and of its separator, of size 1
             along those on which it does not vary, and along the levels where all of a column are alike.
         levels: the first level it is needed for and the first for which it is not any more; elsewhere it is zero.
     """
 
-    table: Float[Array, "depth columns *axes"]
+    table: Float[Array, "depth *axes columns"]
     levels: tuple[int, int]
 
 
@@ -39,39 +39,41 @@ class Tables:
         joint: what depends on its separator as well. Roots have no separator: what stands there does not count.
     """
 
-    single: Float[Array, "levels columns own"]
+    single: Float[Array, "levels own columns"]
     joint: tuple[Part, ...]
 
 
-def add_parts(parts: Sequence[Array], sizes: tuple[int, ...]) -> Float[Array, "depth C entries"]:
-    """The sum of parts `(depth or 1, columns, *axes)`, of size 1 along axes on which they do not vary.
+def add_parts(parts: Sequence[Array], sizes: tuple[int, ...]) -> Float[Array, "depth entries C"]:
+    """The sum of parts `(depth or 1, *axes, columns)`, of size 1 along axes on which they do not vary.
 
     Args:
         parts: at least one.
         sizes: of all axes.
     """
-    if sum(prod(part.shape[2:]) for part in parts) <= min(SELECTED_ENTRIES, prod(sizes) // 2):
+    if sum(prod(part.shape[1:-1]) for part in parts) <= min(SELECTED_ENTRIES, prod(sizes) // 2):
         return _select(parts, sizes)
     whole = reduce(_add, parts)
-    return jnp.broadcast_to(whole, (*whole.shape[:2], *sizes)).reshape(*whole.shape[:2], -1)
+    depth, columns = len(whole), whole.shape[-1]
+    return jnp.broadcast_to(whole, (depth, *sizes, columns)).reshape(depth, -1, columns)
 
 
-def _select(parts: Sequence[Array], sizes: tuple[int, ...]) -> Float[Array, "depth C entries"]:
+def _select(parts: Sequence[Array], sizes: tuple[int, ...]) -> Float[Array, "depth entries C"]:
     """The sum of parts that are small beside it, by a product with a matrix of zeros and ones.
 
     Arrays with many axes are slow to add up: XLA computes each index at length, and anew for each use of the sum.
     """
     rows = []
     for part in parts:
-        place = np.arange(prod(part.shape[2:])).reshape(part.shape[2:])
+        axes = part.shape[1:-1]
+        place = np.arange(prod(axes)).reshape(axes)
         rows.append(np.broadcast_to(place, sizes).ravel() == np.arange(place.size)[:, None])
-    matrix = np.concatenate(rows)
-    depth = max(len(part) for part in parts)
-    flat = [jnp.broadcast_to(part, (depth, *part.shape[1:])).reshape(depth, part.shape[1], -1) for part in parts]
-    terms = jnp.concatenate(flat, axis=-1)
+    depth, columns = max(len(part) for part in parts), parts[0].shape[-1]
+    flat = [jnp.broadcast_to(part, (depth, *part.shape[1:])).reshape(depth, -1, columns) for part in parts]
+    terms = jnp.concatenate(flat, axis=1)
+    matrix = np.concatenate(rows).T.astype(terms.dtype)
     is_impossible = terms == -jnp.inf  # zero times this would be no number
-    finite = jnp.where(is_impossible, 0.0, terms) @ matrix.astype(terms.dtype)
-    return jnp.where(is_impossible.astype(terms.dtype) @ matrix.astype(terms.dtype) > 0, -jnp.inf, finite)
+    finite = matrix @ jnp.where(is_impossible, 0.0, terms)
+    return jnp.where(matrix @ is_impossible.astype(terms.dtype) > 0, -jnp.inf, finite)
 
 
 def _add(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -4,21 +4,27 @@ When all sites of a block take the same value at once, z is one number spread ov
 computed from it alone: `mu[z]` is one look-up, not one for each element. Arrays are therefore held as `Spread`: their
 content, with size 1 along the axes on which it does not vary, and the shape they stand for. They are laid out in full
 only for operations that need it.
+
+Choices and look-ups are put off (`Deferred`): the logarithm of `where(z == 1, a, b)`, where a is the same for all rows
+and b for all columns, is that of a few numbers each, and so is that of `table[index]` by way of the table's.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from math import prod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.extend.core import Jaxpr, Var
 
 from sumout.jaxpr.equations import bind
 from sumout.jaxpr.primitives import Kind, is_elementwise, row_of
+from sumout.jaxpr.singular_points import logarithm_of, multiply, with_rule
 from sumout.jaxpr.walk import arguments, shape_of, walk
 
 
@@ -43,6 +49,34 @@ class Spread:
         return self.content if self.content.shape == self.shape else jnp.broadcast_to(self.content, self.shape)
 
 
+@dataclass(frozen=True, eq=False)
+class Deferred:
+    """An array that is made of smaller parts, to which what is done with each of its elements is done first.
+
+    Attributes:
+        parts: the cases of a choice; or the table of look-ups, and what those past its end give.
+        join: the content, from that of the parts.
+        shape: what it stands for.
+        key: the same for two that are made of their parts in the same way.
+    """
+
+    parts: tuple[Spread, ...]
+    join: Callable[[Sequence[Any]], Any]
+    shape: tuple[int, ...]
+    key: Hashable
+    source: Hashable = None
+
+    @cached_property
+    def content(self) -> Any:
+        """The array, as small as may be."""
+        return self.join([part.content for part in self.parts])
+
+    @property
+    def full(self) -> Any:
+        """The array laid out."""
+        return jnp.broadcast_to(self.content, self.shape)
+
+
 def evaluate(
     jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], given: Mapping[Var, Any] | None = None
 ) -> dict[Var, Spread]:
@@ -50,7 +84,8 @@ def evaluate(
 
     Variables in `given` have the value they have there.
     """
-    start = {v: Spread(jnp.asarray(value), shape_of(v)) for v, value in arguments(jaxpr, consts, args).items()}
+    known = [squeeze_known(value) for value in consts]
+    start = {v: Spread(jnp.asarray(value), shape_of(v)) for v, value in arguments(jaxpr, known, args).items()}
     given = given or {}
 
     def step(eqn: Any, operands: list[Spread]) -> list[Spread]:
@@ -63,8 +98,11 @@ def evaluate(
     return walk(jaxpr.eqns, start, step, literal)
 
 
-def run_equation(eqn: Any, operands: list[Spread]) -> list[Spread]:
+def run_equation(eqn: Any, operands: list[Any]) -> list[Any]:
     """The results of one equation, laid out only if need be."""
+    deferred = _defer(eqn, operands) if len(eqn.outvars) == 1 else None
+    if deferred is not None:
+        return [deferred]
     results = _content(eqn, operands)
     if results is None:
         results = bind(eqn, [operand.full for operand in operands])
@@ -73,6 +111,83 @@ def run_equation(eqn: Any, operands: list[Spread]) -> list[Spread]:
         Spread(result, shape_of(v), source if result.size == 1 else None)
         for v, result in zip(eqn.outvars, results, strict=True)
     ]
+
+
+SMALLER = 2  # times that parts must be in all to be worth the bother
+SHORT_ROW = 8  # entries that are chosen from one by one; the derivative of that is no scatter
+
+
+def _defer(eqn: Any, operands: list[Any]) -> Deferred | None:
+    """The result of an equation as one that is made of parts; None where that is not possible, or not worth it."""
+    put_off = [operand for operand in operands if isinstance(operand, Deferred)]
+    kind = row_of(eqn).kind
+    if put_off and (is_elementwise(eqn) or kind is Kind.SELECT):
+        first = put_off[0]
+        others = [operand for operand in operands if not isinstance(operand, Deferred)]
+        if all(o.key == first.key for o in put_off) and all(o.content.size == 1 for o in others):
+            whole = range(len(first.parts))
+            parts = [_on_part(eqn, [o.parts[i] if isinstance(o, Deferred) else o for o in operands]) for i in whole]
+            return Deferred(tuple(parts), first.join, first.shape, first.key)
+    if kind is Kind.SELECT:
+        return _defer_choice(eqn, operands)
+    return _defer_look_up(eqn, operands) if kind is Kind.GATHER else None
+
+
+def _on_part(eqn: Any, operands: list[Spread]) -> Spread:
+    """An elementwise equation at parts of one shape, and at numbers."""
+    if eqn.primitive.name == "custom_jvp_call" and logarithm_of(eqn) is None:
+        return Spread(_elementwise(eqn, operands)[0], shape_of(eqn.outvars[0]))
+    most = max((o.content for o in operands), key=lambda content: (content.size, content.ndim))
+    contents = [o.content if o.content.size > 1 else o.content.reshape((1,) * most.ndim) for o in operands]
+    (content,) = _elementwise(eqn, [Spread(content, most.shape) for content in contents])
+    return Spread(content, content.shape)
+
+
+def _defer_choice(eqn: Any, operands: list[Any]) -> Deferred | None:
+    """A choice between arrays that are smaller than it is."""
+    which, *cases = operands
+    out = shape_of(eqn.outvars[0])
+    if which.shape != out or any(case.shape != out or isinstance(case, Deferred) for case in cases):
+        return None
+    shape = jnp.broadcast_shapes(which.content.shape, *(case.content.shape for case in cases))
+    if prod(shape) < SMALLER * sum(case.content.size for case in cases):
+        return None
+
+    def join(contents: Sequence[Any]) -> Any:
+        return lax.select_n(*(jnp.broadcast_to(content, shape) for content in (which.content, *contents)))
+
+    return Deferred(tuple(cases), join, out, (which, None))
+
+
+def _defer_look_up(eqn: Any, operands: list[Any]) -> Deferred | None:
+    """Look-ups in a table that is smaller than what is looked up."""
+    operand, indices = operands
+    out, params = eqn.outvars[0].aval, eqn.params
+    numbers = params["dimension_numbers"]
+    if isinstance(operand, Deferred) or numbers.operand_batching_dims or not jnp.issubdtype(out.dtype, jnp.floating):
+        return None
+    if indices.content.size == indices.shape[-1] or out.size < SMALLER * prod(operand.shape):
+        return None  # one look-up, or few
+    if params["mode"] is lax.GatherScatterMode.FILL_OR_DROP and params["fill_value"] is not None:
+        return None
+    last = np.array([operand.shape[axis] - params["slice_sizes"][axis] for axis in numbers.start_index_map])
+
+    def join(contents: Sequence[Any]) -> Any:
+        table, past_the_end = contents
+        typed = eqn.replace(outvars=[Var(out.update(dtype=table.dtype))])
+        found = _gather(typed, [Spread(table, operand.shape), indices])
+        content = found[0] if found is not None else bind(typed, [table, indices.full])[0]
+        if params["mode"] is not lax.GatherScatterMode.FILL_OR_DROP:
+            return content
+        # What is past the end of the table is NaN, and what has been done with the table was done with that, too.
+        where = indices.content if found is not None else indices.full
+        inside = ((where >= 0) & (where <= last)).all(axis=-1)
+        inside = jnp.expand_dims(inside, numbers.offset_dims)
+        return jnp.where(inside, content, past_the_end.reshape(()))
+
+    table = Spread(operand.full, operand.shape)
+    nothing = Spread(jnp.full((1,) * len(operand.shape), jnp.nan, out.dtype), (1,) * len(operand.shape))
+    return Deferred((table, nothing), join, out.shape, (indices, str(params)))
 
 
 def _source(eqn: Any, operands: list[Spread]) -> Hashable:
@@ -86,10 +201,24 @@ def _source(eqn: Any, operands: list[Spread]) -> Hashable:
     return operands[0].source if row.is_movement else None
 
 
+def squeeze_known(value: Any) -> Any:
+    """A constant, with size 1 along axes on which it does not vary."""
+    if isinstance(value, Tracer) or not isinstance(value, (np.ndarray, jax.Array)) or not value.size:
+        return value
+    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+        return value
+    known = np.asarray(value)
+    for axis, size in enumerate(known.shape):
+        first = known.take([0], axis)
+        if size > 1 and (known == first).all():
+            known = first
+    return known if known.shape != value.shape else value
+
+
 def literal(constant: Any) -> Spread:
     """A literal of a jaxpr."""
     value = jnp.asarray(constant.val, constant.aval.dtype)
-    return Spread(value, value.shape)
+    return Spread(value, value.shape, (value.dtype, np.asarray(constant.val).tobytes()) if value.size == 1 else None)
 
 
 def _content(eqn: Any, operands: list[Spread]) -> list[Any] | None:
@@ -155,6 +284,10 @@ def _reduce(eqn: Any, operands: list[Spread]) -> list[Any]:
 
 def _elementwise(eqn: Any, operands: list[Spread]) -> list[Any]:
     shape = jnp.broadcast_shapes(*(operand.content.shape for operand in operands))
+    logarithm = logarithm_of(eqn)
+    if logarithm is not None:
+        first, second = (operand.content for operand in operands)
+        return [multiply(with_rule(logarithm, False).bind(second, accuracy=None), first)]
     if eqn.primitive.name == "custom_jvp_call":  # takes the shape it was made for; what is left out is not computed
         (whole,) = bind(eqn, [operand.full for operand in operands])
         return [whole[tuple(slice(int(size)) for size in shape)]]
@@ -173,28 +306,53 @@ def _gather(eqn: Any, operands: list[Spread]) -> list[Any] | None:
     """One index for all, or one row for all: look up there and nowhere else."""
     operand, indices = operands
     numbers = eqn.params["dimension_numbers"]
-    is_one = all(size == 1 for size in indices.content.shape[:-1]) and indices.content.shape[-1] == indices.shape[-1]
+    is_pointed = indices.content.shape[-1] == indices.shape[-1]
+    is_one = all(size == 1 for size in indices.content.shape[:-1]) and is_pointed
     if not numbers.operand_batching_dims:
-        out = bind(eqn, [operand.full, indices.content]) if is_one else None
+        out = bind(eqn, [operand.full, indices.content]) if is_pointed else None
         return out if out is not None and _fits(out[0].shape, shape_of(eqn.outvars[0])) else None
     # Along each row, as `take_along_axis` does.
     axes = numbers.start_index_map
     rest = tuple(axis for axis in range(len(operand.shape)) if axis not in axes)
-    if len(axes) != 1 or numbers.collapsed_slice_dims != axes or numbers.operand_batching_dims != rest:
-        return None
-    batch = numbers.start_indices_batching_dims
-    if list(batch) != sorted(batch) or numbers.offset_dims:
+    if len(axes) != 1 or any(size != 1 for size in eqn.params["slice_sizes"]):
         return None
     mode = "clip" if eqn.params["mode"] == lax.GatherScatterMode.CLIP else "fill"
     is_whole = operand.content.shape[axes[0]] == operand.shape[axes[0]]
     if is_whole and operand.content.size == operand.shape[axes[0]]:
-        return [jnp.take(_at_hand(operand.content.ravel()), indices.content[..., 0], mode=mode)]
-    if not is_one:
+        found = jnp.take(_at_hand(operand.content.ravel()), indices.content[..., 0], mode=mode)
+        return [jnp.expand_dims(found, numbers.offset_dims)]
+    batch = numbers.start_indices_batching_dims
+    is_plain = numbers.collapsed_slice_dims == axes and numbers.operand_batching_dims == rest
+    if not is_plain or list(batch) != sorted(batch) or numbers.offset_dims:
         return None
+    if not is_one:
+        return _choose_entry(operand, indices, axes[0], mode, batch) if is_whole else None
     row = operand.content if is_whole else operand.full
     column = jnp.take(row, indices.content.reshape(()), axis=axes[0], mode=mode)
     sizes = iter(column.shape)
     return [column.reshape([next(sizes) if axis in batch else 1 for axis in range(len(shape_of(eqn.outvars[0])))])]
+
+
+def _choose_entry(operand: Spread, indices: Spread, axis: int, mode: str, batch: tuple[int, ...]) -> list[Any] | None:
+    """Look-ups in short rows, fewer than there are look-ups: entries are chosen one by one."""
+    length = operand.shape[axis]
+    if length > SHORT_ROW or operand.content.size * SMALLER > indices.content.size * length:
+        return None
+    rest = [i for i in range(len(operand.shape)) if i != axis]
+    if len(batch) != len(rest) or len(indices.shape) - 1 != len(batch) + 1 or indices.shape[len(batch)] != 1:
+        return None  # not one look-up in each row
+    numbers = indices.content[..., 0]
+    is_float = jnp.issubdtype(operand.content.dtype, jnp.floating)
+    if mode == "fill" and not is_float:
+        return None
+    # The rows with their batch axes in the order of the indices' and the entries last, as the look-ups have theirs.
+    rows = jnp.moveaxis(operand.content, axis, -1)
+    numbers = jnp.clip(numbers, 0, length - 1) if mode == "clip" else numbers
+    shape = jnp.broadcast_shapes(numbers.shape, (*rows.shape[:-1], 1))
+    found = jnp.full(shape, jnp.nan if is_float else 0, rows.dtype)
+    for entry in range(length):
+        found = jnp.where(numbers == entry, rows[..., entry : entry + 1], found)
+    return [found]
 
 
 def _at_hand(row: Any) -> Any:

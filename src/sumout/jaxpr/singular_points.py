@@ -326,9 +326,13 @@ def _custom_with_rule(eqn: Any) -> Any:
     body = eqn.params["call_jaxpr"]
     opened = jaxpr_as_fun(_with_rules(body, [UNKNOWN] * len(body.in_avals)))
 
-    @jax.custom_jvp
-    def function(*operands: Any) -> Any:
+    def run(*operands: Any) -> Any:
         return jaxpr_as_fun(body)(*operands)[0]
+
+    logarithm = logarithm_of(eqn)
+    if logarithm is not None:
+        run.__name__ = run.__qualname__ = f"{OPENED}{logarithm.name}"
+    function = jax.custom_jvp(run)
 
     @function.defjvp
     def _(primals: Any, tangents: Any) -> tuple[Any, Any]:
@@ -349,6 +353,26 @@ def _custom_with_rule(eqn: Any) -> Any:
         return out, total
 
     return _traced(function, eqn)
+
+
+# x log y and x log(1 + y) as JAX has them, and as they are called once they have rules at singular points.
+X_LOG_Y = {"xlogy": lax.log_p, "xlog1py": lax.log1p_p}
+OPENED = "x_times_"
+
+
+def logarithm_of(eqn: Any) -> Any:
+    """The logarithm in x log y or x log(1 + y), functions with derivative rules of their own; None for all others.
+
+    They are products that are zero where x is, which `multiply` has the derivatives of. Taken apart so, the logarithm
+    is that of the content of y alone.
+    """
+    if eqn.primitive.name != "custom_jvp_call":
+        return None
+    name, _, place = eqn.params["call_jaxpr"].jaxpr.debug_info.func_src_info.partition(" at ")
+    if "jax/_src/scipy/special.py" in place.replace("\\", "/"):
+        return X_LOG_Y.get(name)
+    is_ours = name.startswith(OPENED) and __file__ in place
+    return next((log for log in X_LOG_Y.values() if is_ours and name == f"{OPENED}{log.name}"), None)
 
 
 def _matrices_with_rule(eqn: Any) -> Any:

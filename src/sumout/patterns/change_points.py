@@ -91,9 +91,9 @@ def build_running(elements: np.ndarray, owners: np.ndarray, changes: np.ndarray,
     """
     at = changes.ravel()[elements]
     moves = at > 0
-    since = share(elements, owners * count + at, changes.size, size * count) if len(elements) else None
+    since = share(elements, owners * count + at, changes.shape, size * count) if len(elements) else None
     until = (
-        share(elements[moves], (owners * count + at - 1)[moves], changes.size, size * count) if moves.any() else None
+        share(elements[moves], (owners * count + at - 1)[moves], changes.shape, size * count) if moves.any() else None
     )
     return RunningSums(count, size, until, since)
 

@@ -132,7 +132,7 @@ def _add(total: Array, step: Array) -> tuple[Array, Array]:
 
 def _add_all(owner: np.ndarray, summation: Summation) -> Callable[[Array], Array]:
     size, elements = summation.structure.num_sites, np.flatnonzero(owner >= 0)
-    owned: Any = share(elements, owner[elements], owner.size, size)
+    owned: Any = share(elements, owner[elements], owner.shape, size)
     return jax.vmap(lambda flat: owned.sums(flat, size))
 
 

@@ -10,7 +10,7 @@ with coefficients c = ∂ log_density / ∂ leaf, free of z, found by differenti
 element is marked as live or not: one that a slice or a known mask leaves out has c = 0 whatever x is.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -122,10 +122,15 @@ class Factorisation:
         met = [env[leaf][0] if self.has_met(leaf, roles) else None for leaf in self.leaves]
         return tuple(None if v is None else _weighed(c, v) for c, v in zip(coefficients, met, strict=True))
 
+    @property
+    def live_leaves(self) -> Iterator[tuple[Var, np.ndarray]]:
+        """The leaves, and which of their elements count."""
+        return zip(self.leaves, self.live, strict=True)
+
     @staticmethod
     def has_met(leaf: Var, roles: Roles) -> bool:
         """Whether a leaf can be evaluated by roles."""
-        return leaf in roles.joint and leaf not in roles.failed
+        return roles.size == 1 or (leaf in roles.joint and leaf not in roles.failed)
 
     def _coefficients(self, env: dict[Var, Spread]) -> tuple[Any, list[Spread]]:
         """The rest, and the weight of every element of every leaf."""
@@ -198,6 +203,8 @@ def factorise(closed: ClosedJaxpr, env: Env, num_sites: int) -> Factorisation:
         reached = [v for v, mask in zip(eqn.outvars, found, strict=True) if mask is not None]
         if not _is_linear(eqn, env) or all(_is_separate(env[v].scopes, live[v], num_sites) for v in reached):
             leaves.extend(reached)
+            is_zero = _known_zeros(eqn, env)
+            live.update({v: live[v] & ~is_zero for v in reached} if is_zero is not None else {})
             return [None] * len(eqn.invars)
         linear.append(eqn)
         return _pass_back(eqn, env, [live.get(v, np.zeros(shape_of(v), bool)) for v in eqn.outvars])
@@ -206,6 +213,25 @@ def factorise(closed: ClosedJaxpr, env: Env, num_sites: int) -> Factorisation:
     walk_back(closed.jaxpr.eqns, live, step, np.logical_or)
     leaves += [v for v in closed.jaxpr.invars if v in live]
     return Factorisation(closed, tuple(leaves), tuple(live[v] for v in leaves), tuple(linear[::-1]))
+
+
+def _known_zeros(eqn: Any, env: Env) -> np.ndarray | None:
+    """Which elements of a result are zero whatever x and z are: a known mask chooses that case, or is a factor."""
+    row, shape = row_of(eqn), shape_of(eqn.outvars[0])
+    known = [
+        np.broadcast_to(_value(env, v) == 0, shape) if _is_known_whole(v, env, shape) else None for v in eqn.invars
+    ]
+    if row.kind is Kind.SELECT and known[0] is not None:
+        which = np.broadcast_to(_value(env, eqn.invars[0]), shape)
+        cases = [(which == i) & zero for i, zero in enumerate(known[1:]) if zero is not None]
+        return np.logical_or.reduce(cases) if cases else None
+    if row.name == "mul":
+        return next((zero for zero in known if zero is not None), None)
+    return None
+
+
+def _is_known_whole(variable: Var | Literal, env: Env, shape: tuple[int, ...]) -> bool:
+    return _known(env, variable) and shape_of(variable) in ((), shape)
 
 
 def _is_separate(scopes: np.ndarray, live: np.ndarray, num_sites: int) -> bool:

@@ -11,6 +11,10 @@ one after the other.
 `assign_roles` works out, for every operand of every equation at which sites meet, which version each element is taken
 from. For that it must know into which factor each element goes, its destination. It gives up on arrays with an element
 that goes into several factors after sites have met in it.
+
+What goes into no factor in question is not needed. An array of which all that is needed comes from one operand of a
+concatenation, or from one case of a known condition, is taken to be that operand: the transitions after the first step
+are those of the other steps, and what a mask rules out is not there. So it stays as small as it was.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var
 
-from sumout.jaxpr.lazy_broadcast import Spread, literal, run_equation
+from sumout.jaxpr.lazy_broadcast import Spread, literal, run_equation, squeeze_known
 from sumout.jaxpr.numpy_evaluation import compute
 from sumout.jaxpr.numpy_forms import follow_elements
 from sumout.jaxpr.primitives import Kind, is_elementwise, row_of
@@ -42,17 +46,19 @@ Destinations = np.ndarray
 
 
 def find_destinations(
-    eqns: Sequence[Any], env: Env, leaves: Sequence[Var], in_question: np.ndarray
+    eqns: Sequence[Any], env: Env, leaves: Mapping[Var, np.ndarray], in_question: np.ndarray
 ) -> dict[Var, Destinations]:
     """The destinations of all variables that depend on z; without an entry: nowhere.
 
     Args:
         eqns: in the order in which they are run.
         env: what was read of their variables.
-        leaves: the arrays of factors.
+        leaves: the arrays of factors, and which of their elements count.
         in_question: for the number of each scope whether its factors are in question.
     """
-    found = {leaf: np.where(in_question[env[leaf].scopes], env[leaf].scopes, NOWHERE) for leaf in leaves}
+    found = {
+        leaf: np.where(live & in_question[env[leaf].scopes], env[leaf].scopes, NOWHERE) for leaf, live in leaves.items()
+    }
     return walk_back(eqns, found, lambda eqn, _: hand_back(eqn, env, found), lambda a, b: _one_of(np.stack([a, b]), 0))
 
 
@@ -66,7 +72,20 @@ def hand_back(eqn: Any, env: Env, destinations: Mapping[Var, Destinations]) -> l
         found = _moved(eqn, shapes, outs)
     else:
         found = [_faced(eqn, i, shapes, outs[0]) for i in range(len(shapes))]
+        cases = _known_cases(eqn, env)
+        if cases is not None:
+            found[1:] = [np.where(cases == case, destination, NOWHERE) for case, destination in enumerate(found[1:])]
     return [destination if on_z else None for destination, on_z in zip(found, depends, strict=True)]
+
+
+def _known_cases(eqn: Any, env: Env) -> np.ndarray | None:
+    """Which case a choice takes for each element, if it depends on nothing but data."""
+    if row_of(eqn).kind is not Kind.SELECT:
+        return None
+    which = eqn.invars[0]
+    if isinstance(which, Literal) or env[which].known is None or shape_of(which) != shape_of(eqn.outvars[0]):
+        return None
+    return np.asarray(env[which].value).astype(np.int64)
 
 
 def _depends(env: Env, atom: Any) -> bool:
@@ -145,6 +164,7 @@ class Roles:
             1 along axes on which it does not vary.
         failed: variables that cannot be evaluated like this.
         needed: which elements of a variable the factors in question depend on; without an entry: none.
+        operands: the number of the operand that an equation, by its first result, is taken to be.
     """
 
     size: int
@@ -152,6 +172,7 @@ class Roles:
     merges: dict[tuple[Var, int], np.ndarray] = field(default_factory=dict)
     failed: set[Var] = field(default_factory=set)
     needed: dict[Var, np.ndarray] = field(default_factory=dict)
+    operands: dict[Var, int] = field(default_factory=dict)
 
 
 class Members:
@@ -177,11 +198,20 @@ class Members:
         return np.where(matches.any(axis=-1), matches.argmax(axis=-1), ANY)
 
 
-def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int, leaves: Sequence[Var]) -> Roles:
-    """Follow a flat jaxpr, whose variables were read into `env`, and settle how its sites meet in the leaves."""
+def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int, leaves: Mapping[Var, np.ndarray]) -> Roles:
+    """Follow a flat jaxpr, whose variables were read into `env`, and settle how its sites meet in the leaves.
+
+    With one site in a factor there is nothing to settle but what is needed.
+    """
     roles = Roles(size)
     destinations = find_destinations(closed.jaxpr.eqns, env, leaves, members.counts == size)
     roles.needed.update((variable, destination != NOWHERE) for variable, destination in destinations.items())
+    for eqn in closed.jaxpr.eqns:
+        operand = _only_operand(eqn, env, roles.needed)
+        if operand is not None:
+            roles.operands[eqn.outvars[0]] = operand
+    if size == 1:
+        return roles
     for eqn in closed.jaxpr.eqns:
         operands = variables(eqn.invars)
         if any(v in roles.failed for v in operands):
@@ -198,6 +228,24 @@ def assign_roles(closed: ClosedJaxpr, env: Env, members: Members, size: int, lea
         if not is_clear or not _meet(eqn, env, members, roles, destinations):
             roles.failed.update(outs)
     return roles
+
+
+def _only_operand(eqn: Any, env: Env, needed: Mapping[Var, np.ndarray]) -> int | None:
+    """The number of the operand from which all that is needed of a concatenation or a choice comes, if it is one."""
+    out = eqn.outvars[0]
+    if out not in needed or not needed[out].any():
+        return None
+    cases = _known_cases(eqn, env)
+    if cases is not None:
+        used = np.unique(cases[needed[out]])
+        return 1 + int(used[0]) if len(used) == 1 else None
+    if eqn.primitive.name != "concatenate":
+        return None
+    axis = int(eqn.params["dimension"])
+    rows: Any = needed[out].any(axis=tuple(i for i in range(needed[out].ndim) if i != axis))
+    lengths = [shape_of(operand)[axis] for operand in eqn.invars]
+    used = np.unique(np.repeat(np.arange(len(lengths)), lengths)[rows])
+    return int(used[0]) if len(used) == 1 else None
 
 
 def _is_clear(destination: np.ndarray | None, scopes: np.ndarray, members: Members) -> bool:
@@ -239,7 +287,7 @@ def evaluate_versions(
     jaxpr = closed.jaxpr
     env: dict[Var, tuple[Spread, ...]] = {}
     for variable, value in zip(jaxpr.constvars, closed.consts, strict=True):
-        env[variable] = (Spread(jnp.asarray(value), variable.aval.shape),)
+        env[variable] = (Spread(jnp.asarray(squeeze_known(value)), variable.aval.shape),)
     for variable, source, *values in zip(jaxpr.invars, sources, *versions, strict=True):
         same = all(value is values[0] for value in values)
         env[variable] = tuple(
@@ -254,7 +302,7 @@ def evaluate_versions(
                 _merge(versions, roles.merges[key]) if key in roles.merges else versions[0]
                 for key, versions in zip(keys, operands, strict=True)
             ]
-            results = [run_equation(eqn, merged)]
+            results = [_run(eqn, merged, roles)]
         else:
             count = max((len(versions) for versions in operands), default=1)
             results = [_run(eqn, [v[r % len(v)] for v in operands], roles) for r in range(count)]
@@ -265,14 +313,12 @@ def evaluate_versions(
 
 
 def _run(eqn: Any, operands: list[Spread], roles: Roles) -> list[Spread]:
-    """Run an equation; of a concatenation, only the operand that is needed, if it is one and does not vary."""
-    if eqn.primitive.name == "concatenate" and eqn.outvars[0] in roles.needed:
-        axis, (out,) = int(eqn.params["dimension"]), eqn.outvars
-        rows: Any = roles.needed[out].any(axis=tuple(i for i in range(len(out.aval.shape)) if i != axis))
-        ends = np.cumsum([operand.shape[axis] for operand in operands])
-        used = [o for o, end in zip(operands, ends, strict=True) if rows[end - o.shape[axis] : end].any()]
-        if len(used) == 1 and used[0].content.shape[axis] == 1:
-            return [Spread(used[0].content, out.aval.shape)]
+    """Run an equation; if it is taken to be one of its operands, and this fits its shape, that is all."""
+    number = roles.operands.get(eqn.outvars[0])
+    if number is not None:
+        operand, out = operands[number], eqn.outvars[0].aval
+        if all(n in (1, whole) for n, whole in zip(operand.content.shape, out.shape, strict=True)):
+            return [Spread(operand.content, out.shape, operand.source)]
     return run_equation(eqn, operands)
 
 

@@ -71,7 +71,7 @@ class Structure:
 
         The role of a site in a factor is its place among the sites of the mask it depends on, in ascending order.
         """
-        closed, leaves = self.factorisation.closed, self.factorisation.leaves
+        closed, leaves = self.factorisation.closed, dict(self.factorisation.live_leaves)
         env = Reader(self._scopes).run(closed.jaxpr, closed.consts, operands_of(self.program))
         try:
             roles = assign_roles(closed, env, Members(self._scopes, is_set, size), size, leaves)

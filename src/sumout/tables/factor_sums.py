@@ -1,8 +1,8 @@
 """Sums of factor elements by owner: which elements belong to whom is worked out once, when the sums are built.
 
 Owners are the members of a block, or the cells of a tree of tables. Where the elements of an array lie in the order of
-their owners, or in even steps, no index is needed; else each owner has a padded list of its elements, or, where these
-are of very uneven length, sums are taken by segment.
+their owners, or in even steps along each axis, no index is needed; else each owner has a padded list of its elements,
+or, where these are of very uneven length, sums are taken by segment.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from sumout.compile.policy import FEW_RUNS, SMALL_FACTOR, WASTE
+from sumout.compile.policy import BOX_WASTE, FEW_RUNS, SMALL_FACTOR, WASTE
 from sumout.structure.structure import Structure
 
 Elements = tuple[np.ndarray, np.ndarray]  # numbers of factor elements, and the owner of each
@@ -30,7 +30,7 @@ class Sums:
     Attributes:
         bundles: the factor arrays that are summed together.
         size: number of owners.
-        owned: for each bundle how its elements are shared out: a `Layout`, `Runs`, a `Listing` or `Segments`.
+        owned: for each bundle how its elements are shared out: a `Layout`, `Runs`, a `Box`, a `Listing` or `Segments`.
     """
 
     bundles: tuple[tuple[int, ...], ...]
@@ -46,7 +46,7 @@ class Sums:
 
     def uniform(self, factors: Sequence[Any]) -> Array | None:
         """The one number that is the sum of every owner with an element, if that much is clear from the factors."""
-        if any(len(bundle) != 1 for bundle in self.bundles) or not all(isinstance(o, Runs) for o in self.owned):
+        if any(len(bundle) != 1 for bundle in self.bundles) or not all(_is_one_each(owned) for owned in self.owned):
             return None
         contents = [factors[i].content for (i,) in self.bundles]
         if any(content.size != 1 for content in contents):
@@ -59,6 +59,11 @@ class Sums:
     def owners(self) -> np.ndarray:
         """Which owners have an element, for sums that are uniform."""
         return self.owned[0].owners(self.size)
+
+
+def _is_one_each(owned: Any) -> bool:
+    """Whether no owner has more than one element."""
+    return isinstance(owned, Runs) or (isinstance(owned, Box) and not owned.summed)
 
 
 def _never_nan(total: Array) -> Array:
@@ -127,6 +132,57 @@ class Runs:
         return jnp.concatenate([part for part in parts if len(part)])
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["mask"],
+    meta_fields=["shape", "bounds", "summed", "reversed", "order", "sizes", "offsets"],
+)
+@dataclass(frozen=True, eq=False)
+class Box:
+    """A box of an array, along each axis of which owners are in even steps.
+
+    Attributes:
+        mask: the elements of the box that count, in its shape; None for all.
+        shape: of the array.
+        bounds: of the box, along each axis.
+        summed: axes along which the owner stays the same.
+        reversed: axes along which the owner's number goes down; of what is left after the sum.
+        order: the other axes by the step of the owner's number, largest first.
+        sizes: the owners as an array with these axes, and one more if the smallest step is larger than 1.
+        offsets: where the box stands in it.
+    """
+
+    mask: Any
+    shape: tuple[int, ...]
+    bounds: tuple[tuple[int, int], ...]
+    summed: tuple[int, ...]
+    reversed: tuple[int, ...]
+    order: tuple[int, ...]
+    sizes: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+    def owners(self, size: int) -> np.ndarray:
+        """Which owners have an element."""
+        inside = np.ones([high - low for low, high in self.bounds], bool) if self.mask is None else self.mask
+        if self.summed:
+            inside = inside.any(axis=self.summed)
+        inside = np.flip(inside, self.reversed).transpose(self.order)
+        inside = inside.reshape(*inside.shape, *(1,) * (len(self.sizes) - inside.ndim))
+        return np.pad(inside, self._pads(inside.shape)).reshape(size)
+
+    def sums(self, flat: Array, size: int) -> Array:
+        """Cut out, sum, and put in place."""
+        array = flat.reshape(self.shape)[tuple(slice(*bound) for bound in self.bounds)]
+        array = array if self.mask is None else jnp.where(self.mask, array, 0)
+        array = array.sum(axis=self.summed) if self.summed else array
+        array = lax.rev(array, self.reversed).transpose(self.order)
+        array = array.reshape(*array.shape, *(1,) * (len(self.sizes) - array.ndim))
+        return jnp.pad(array, self._pads(array.shape)).reshape(size)
+
+    def _pads(self, shape: tuple[int, ...]) -> list[tuple[int, int]]:
+        return [(low, whole - low - n) for low, whole, n in zip(self.offsets, self.sizes, shape, strict=True)]
+
+
 @partial(jax.tree_util.register_dataclass, data_fields=["elements"], meta_fields=[])
 @dataclass(frozen=True, eq=False)
 class Listing:
@@ -155,8 +211,11 @@ class Segments:
 def build_sums(structure: Structure, shared: Elements, size: int) -> Sums:
     """The sums of some factor elements by owner."""
     parts = _by_bundle(structure, shared, shared[0])
-    owned = tuple(share(elements, owners, laid, size) for _, elements, owners, laid in parts)
-    return Sums(tuple(part[0] for part in parts), size, owned)
+    owned = []
+    for bundle, elements, owners, laid in parts:
+        shape = structure.factor_shapes[bundle[0]] if len(bundle) == 1 else (laid,)
+        owned.append(share(elements, owners, shape, size))
+    return Sums(tuple(part[0] for part in parts), size, tuple(owned))
 
 
 def stack_sums(structure: Structure, groups: Sequence[Elements], size: int) -> Sums:
@@ -196,9 +255,9 @@ def _by_bundle(
     return parts
 
 
-def share(elements: np.ndarray, owners: np.ndarray, laid: int, size: int) -> Any:
-    """The cheapest way to sum a bundle by owner."""
-    degree = int(np.bincount(owners).max())
+def share(elements: np.ndarray, owners: np.ndarray, shape: tuple[int, ...], size: int) -> Any:
+    """The cheapest way to sum the elements of an array by owner."""
+    degree, laid = int(np.bincount(owners).max()), int(np.prod(shape))
     if laid == size * degree == len(elements):
         listed = _padded(elements, owners, laid, size, degree)
         for owner_first in (True, False):
@@ -208,11 +267,76 @@ def share(elements: np.ndarray, owners: np.ndarray, laid: int, size: int) -> Any
     runs = _runs(elements, owners) if degree == 1 else None
     if runs is not None:
         return Runs(runs)
+    box = _find_box(elements, owners, shape, size)
+    if box is not None:
+        return box
     if size * degree > WASTE * len(elements) + SMALL_FACTOR:
         owner = np.full(laid, size)
         owner[elements] = owners
         return Segments(owner)
     return Listing(_padded(elements, owners, laid, size, degree))
+
+
+def _find_box(elements: np.ndarray, owners: np.ndarray, shape: tuple[int, ...], size: int) -> Box | None:
+    """Elements as a box of their array, with the others in it masked; None if owners are not in even steps."""
+    if len(np.unique(elements)) < len(elements):
+        return None  # one element for several owners
+    places = np.stack(np.unravel_index(elements, shape), axis=1) if shape else np.zeros((len(elements), 0), np.int64)
+    low, high = places.min(axis=0), places.max(axis=0) + 1
+    inside = tuple((high - low).tolist())
+    if np.prod(inside) > BOX_WASTE * len(elements):
+        return None
+    steps = _find_steps(places - low, owners)
+    if steps is None:
+        return None
+    # The owner's number is a first one + Σ over the axes of step · place; turned round where a step is negative.
+    turned = [axis for axis, step in enumerate(steps) if step < 0]
+    first = int(owners[0] - (places[0] - low) @ steps) + sum(int(steps[axis]) * (inside[axis] - 1) for axis in turned)
+    steps = np.abs(steps)
+    kept = [axis for axis in range(len(inside)) if steps[axis]]
+    order = sorted(kept, key=lambda axis: -steps[axis])
+    found = _digits(first, [int(steps[axis]) for axis in order], [inside[axis] for axis in order], size)
+    if found is None:
+        return None
+    mask = np.zeros(inside, bool)
+    mask[tuple((places - low).T)] = True
+    return Box(
+        None if mask.all() else mask,
+        shape,
+        tuple(zip(low.tolist(), high.tolist(), strict=True)),
+        tuple(axis for axis in range(len(inside)) if not steps[axis]),
+        tuple(kept.index(axis) for axis in turned),
+        tuple(kept.index(axis) for axis in order),
+        *found,
+    )
+
+
+def _find_steps(places: np.ndarray, owners: np.ndarray) -> np.ndarray | None:
+    """By how much the owner's number grows along each axis; None if that is not the same throughout."""
+    apart = places - places[0]
+    # A few elements far from each other settle it; all must agree.
+    some = np.unique(np.concatenate([apart.argmin(axis=0), apart.argmax(axis=0), np.arange(min(len(apart), 64))]))
+    found = np.linalg.lstsq(apart[some].astype(float), (owners[some] - owners[0]).astype(float), rcond=None)[0]
+    steps = np.rint(found).astype(np.int64)
+    return steps if np.array_equal(apart @ steps, owners - owners[0]) else None
+
+
+def _digits(
+    first: int, steps: list[int], lengths: list[int], size: int
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Owners as an array whose axes have these steps: its sizes, and the place of the first; None if there is none."""
+    sizes, offsets, above = [], [], size
+    for step in [*steps, *([1] if steps and steps[-1] > 1 else [])]:
+        if above % step:
+            return None
+        sizes.append(above // step)
+        offsets.append(first // step)
+        first, above = first % step, step
+    if not steps:  # one owner for all
+        sizes, offsets = [size], [first]
+    if any(offset + n > whole for offset, n, whole in zip(offsets, lengths, sizes, strict=False)):
+        return None
+    return tuple(sizes), tuple(offsets)
 
 
 def _runs(elements: np.ndarray, owners: np.ndarray) -> tuple[Run, ...] | None:

@@ -48,22 +48,11 @@ def _fold(two: Callable[..., Array], many: Callable[..., Array], table: Array) -
     return reduce(two, [table[..., k : k + 1, :] for k in range(table.shape[-2])])
 
 
-def log_sum_last(terms: Float[Array, "*n J K"]) -> Float[Array, "*n J"]:
-    """log Σ exp over the last axis; turned round, as XLA takes the exponentials of a sum along it one by one."""
-    return log_sum_exp(terms.swapaxes(-1, -2))
-
-
 def log_sum_by(terms: Float[Array, " n"], owners: Int[Array, " n"], size: int) -> Float[Array, " size"]:
     """log Σ exp of the terms of each owner."""
     highest = jax.ops.segment_max(terms, owners, num_segments=size)
     highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
     return jnp.log(jax.ops.segment_sum(jnp.exp(terms - highest[owners]), owners, num_segments=size)) + highest
-
-
-def log_conditionals(filled: Float[Array, "L C K J"]) -> Float[Array, "L C K J"]:
-    """Log probabilities of the values of each cell given its separator's; −∞ where these are impossible."""
-    message = log_sum_exp(filled)
-    return filled - jnp.where(jnp.isfinite(message), message, 0.0)[..., None, :]
 
 
 def draw(key: Array, log_weights: Float[Array, "K n"]) -> Array:
