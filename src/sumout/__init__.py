@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sumout.reports.explain import explain
     from sumout.reports.report import report
     from sumout.results.marginals import marginals
+    from sumout.results.numpyro_samples import to_numpyro
     from sumout.results.summary import summary
     from sumout.run.sample import sample
     from sumout.store.load import load
@@ -51,6 +52,7 @@ _LATER = {
     "report": "reports.report",
     "sample": "run.sample",
     "summary": "results.summary",
+    "to_numpyro": "results.numpyro_samples",
 }
 
 __all__ = [
@@ -79,6 +81,7 @@ __all__ = [
     "report",
     "sample",
     "summary",
+    "to_numpyro",
 ]
 
 
