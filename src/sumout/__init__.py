@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sumout.results.numpyro_samples import to_numpyro
     from sumout.results.summary import summary
     from sumout.run.sample import sample
+    from sumout.run.steps import steps, tune
     from sumout.store.load import load
     from sumout.structure.structure import Structure, read
 
@@ -51,8 +52,10 @@ _LATER = {
     "read": "structure.structure",
     "report": "reports.report",
     "sample": "run.sample",
+    "steps": "run.steps",
     "summary": "results.summary",
     "to_numpyro": "results.numpyro_samples",
+    "tune": "run.steps",
 }
 
 __all__ = [
@@ -80,8 +83,10 @@ __all__ = [
     "read",
     "report",
     "sample",
+    "steps",
     "summary",
     "to_numpyro",
+    "tune",
 ]
 
 

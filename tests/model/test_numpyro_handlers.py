@@ -225,5 +225,5 @@ def test_a_loop_whose_carry_changes_its_kind_is_told_in_whole():
 
         scan(step, None, y)
 
-    with pytest.raises(ModelError, match=r"they differ: The input carry .* NoneType"):
+    with pytest.raises(ModelError, match=r"they differ: The input carry .*NoneType"):
         sumout.program(loop, Y)

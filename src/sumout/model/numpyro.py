@@ -88,6 +88,9 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
 
     arguments = _split(call, dict(bound.arguments))
 
+    def read_arguments(*args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        return arguments.sort_out(dict(signature.bind(*args, **kwargs).arguments))
+
     sites = _Sites.probe(call, arguments)
     made = _Model(call, arguments, sites)
     forward = find_forward(sites.counts, made.outputs_without, sites.continuous, sites.discrete, arguments.data)
@@ -110,6 +113,8 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         laws=sites.laws,
         dims=sites.dims,
         fixed=arguments.fixed,
+        by_value=sites.by_value,
+        arguments_as_data=read_arguments,
         notes=sites.notes,
         changed_outside=watch_outside(model),
         name=_name(model),
@@ -209,6 +214,7 @@ class _Sites:
     is_scaled: bool  # whether the log density of some data is scaled
     missing: dict[str, np.ndarray]  # of imputed sites, which events are missing; the others are placeholders
     notes: tuple[str, ...]  # of what is held fixed
+    by_value: tuple[str, ...]  # data from which supports follow, or what is missing
 
     def fill_in(self, x: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Named unconstrained arrays as NumPyro knows them."""
@@ -243,6 +249,7 @@ class _Sites:
         is_known = [not used[0] for used in used_inputs(closed)]
         known = evaluate(closed, [key, *jax.tree.leaves(arguments.data)], is_known)
         bounds, observed, inside, missing = jax.tree.unflatten(jax.tree.structure(shapes), known)
+        by_value = _inputs_of(closed, shapes, sorted(arguments.data))
         missing = {name: mask for name, mask in missing.items() if mask is not None}
         for name, mask in missing.items():
             if name in continuous:
@@ -263,7 +270,17 @@ class _Sites:
         laws = {name: describe_law(site["fn"]) for name, site in seen.items() if site["type"] == "sample"}
         counts = tuple(n for n, site in discrete.items() if isinstance(site.support, Count) and is_normalised(seen[n]))
         notes = tuple(notes)
-        return _Sites(continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled, missing, notes)
+        return _Sites(
+            continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled, missing, notes, by_value
+        )
+
+
+def _inputs_of(closed: Any, shapes: Any, names: list[str]) -> tuple[str, ...]:
+    """Which data the bounds and the masks of a probe follow from; its first input is a key."""
+    first, last = (len(jax.tree.leaves(part)) for part in (shapes[0], shapes[-1]))
+    used = used_inputs(closed)
+    chosen = [*used[:first], *used[len(used) - last :]]
+    return tuple(name for i, name in enumerate(names, start=1) if any(output[i] for output in chosen))
 
 
 def _name(model: Any) -> str:
