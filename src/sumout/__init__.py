@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sumout.results.marginals import marginals
     from sumout.results.numpyro_samples import to_numpyro
     from sumout.results.summary import summary
+    from sumout.run.numpyro_kernel import numpyro_kernel
     from sumout.run.sample import sample
     from sumout.run.steps import steps, tune
     from sumout.store.load import load
@@ -49,6 +50,7 @@ _LATER = {
     "load": "store.load",
     "marginals": "results.marginals",
     "maximize": "optimize.maximize",
+    "numpyro_kernel": "run.numpyro_kernel",
     "read": "structure.structure",
     "report": "reports.report",
     "sample": "run.sample",
@@ -79,6 +81,7 @@ __all__ = [
     "load",
     "marginals",
     "maximize",
+    "numpyro_kernel",
     "program",
     "read",
     "report",

@@ -108,7 +108,7 @@ class Steps:
             raise OptionError(
                 f"init: x has the shape {jnp.shape(x)}; the program has {self.program.num_x} coordinates."
             )
-        state, height = self._init(as_words(key), x if x is None else jnp.asarray(x, float), values)
+        state, height = self.start(as_words(key), x if x is None else jnp.asarray(x, float), values)
         if not isinstance(height, jax.core.Tracer) and not np.isfinite(height):
             points, z = jax.tree.map(lambda a: np.asarray(a)[None], (state.x, state.z))
             tried = f"{RESTARTS} restarts" if x is None else "the x given"
@@ -134,11 +134,11 @@ class Steps:
             state: of the chain.
             data: as for the step.
         """
-        return self._constrain(state, self._data(data))
+        return self.draw_at(state.key, state.x, state.z, self._data(data))
 
     def refresh(self, state: StepsState, data: Mapping[str, Any] | None = None) -> StepsState:
         """The state of a chain that goes on with other data: what it holds of the density is computed anew."""
-        return self._refresh(state, self._data(data))
+        return self.refreshed(state, self._data(data))
 
     def with_tuning(self, state: StepsState, step_size: Any = None, scale: Any = None) -> StepsState:
         """The state with a step size or a scale by hand.
@@ -164,9 +164,10 @@ class Steps:
     # Jitted, so that each is traced once however often a loop or a transformation calls it.
 
     @cached_property
-    def _init(self) -> Any:
+    def start(self) -> Any:
+        """The state at a start, or at x, and the log density there: `(key, x or None, data) -> state, log density`."""
+
         def init(key: Array, x: Array | None, data: Data) -> tuple[StepsState, Array]:
-            """The state, and the log density there."""
             key_start, key_init, key_z, key_draw = split(key, 4)
             if x is None:
                 point, z = find_start(self.program, self.target, key_start, data)
@@ -187,9 +188,10 @@ class Steps:
         return jax.jit(step)
 
     @cached_property
-    def _adapted_step(self) -> Any:
+    def adapted_step(self) -> Any:
+        """Step t of a warm-up of so many steps, or after it: `(key, state, data, t, length) -> state, info`."""
+
         def step(key: Array, state: StepsState, data: Data, t: Array, length: Array) -> tuple[StepsState, Any]:
-            """A step of a warm-up of `length` steps, of which it is number t."""
             key_step, key_adapt = split(key)
             state, info = self._step(key_step, state, data)
             adapt = lambda: self.kernel.adapt(key_adapt, state.chain, info, data, t, length)  # noqa: E731
@@ -201,27 +203,30 @@ class Steps:
     def _tune(self) -> Any:
         def tune(key: Array, state: StepsState, data: Data, length: Array) -> StepsState:
             def one(i: Array, state: StepsState) -> StepsState:
-                return self._adapted_step(fold_in(key, i), state, data, i.astype(jnp.int32), length)[0]
+                return self.adapted_step(fold_in(key, i), state, data, i.astype(jnp.int32), length)[0]
 
             return jax.lax.fori_loop(0, length, one, state)
 
         return jax.jit(tune)
 
     @cached_property
-    def _constrain(self) -> Any:
-        def constrain(state: StepsState, data: Data) -> dict[str, Array]:
-            key_move, key_recover, key_forward = split(state.key, 3)
-            x, z = state.x, state.z
+    def draw_at(self) -> Any:
+        """The draw at x and z, completed by what is summed out: `(key, x, z, data) -> values by name`."""
+
+        def draw(key: Array, x: Array, z: Nuisance, data: Data) -> dict[str, Array]:
+            key_move, key_recover, key_forward = split(key, 3)
             if not self.kernel.is_exact:  # then z was drawn for another x than the one reported
                 z = self.target.move(key_move, x, z, data)
             z = self.target.recovered(key_recover, x, z, data)
             z = self.program.draw_forward(key_forward, x, z, data)
             return {**self.program.constrain(x, z, data), **z}
 
-        return jax.jit(constrain)
+        return jax.jit(draw)
 
     @cached_property
-    def _refresh(self) -> Any:
+    def refreshed(self) -> Any:
+        """The state with the density of other data: `(state, data) -> state`."""
+
         def refresh(state: StepsState, data: Data) -> StepsState:
             if not hasattr(state.chain, "point"):
                 return state
