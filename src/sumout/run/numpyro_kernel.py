@@ -162,7 +162,7 @@ class NumPyroKernel(MCMCKernel):
         self, rng_key: Any, num_warmup: int, init_params: Any, model_args: tuple, model_kwargs: Mapping[str, Any]
     ) -> KernelState:
         """The state of a chain at its start, or of several, for as many keys."""
-        built = self._build(model_args, model_kwargs or {})
+        built = self._build(model_args, model_kwargs or {}, isinstance(rng_key, jax.core.Tracer))
         data, checksum, _ = built.data(model_args, model_kwargs or {})
         is_several = jnp.ndim(rng_key) == (1 if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else 2)
         x = None if init_params is None else _flatten(built.program, init_params, is_several)
@@ -241,13 +241,12 @@ class NumPyroKernel(MCMCKernel):
     def _steps_per_draw(self, built: Built) -> int:
         return self._num_steps or built.steps.kernel.steps_untuned
 
-    def _build(self, args: tuple, kwargs: Mapping[str, Any]) -> Built:
+    def _build(self, args: tuple, kwargs: Mapping[str, Any], is_traced: bool) -> Built:
         """What was built for such arguments, or is now."""
         for built in self._built:
             if built.fits(args, kwargs):
                 return built
         # A thread has no trace of its own: where NumPyro traces this for several devices, what is built stays concrete.
-        is_traced = not jax.core.trace_state_clean()
         built = attentively(self._build_new, args, kwargs) if is_traced else self._build_new(args, kwargs)
         self._built = [built, *self._built][:MOST_BUILT]
         return built
