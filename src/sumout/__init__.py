@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sumout.kernels.split_sghmc import SplitSGHMC
     from sumout.optimize.maximize import maximize
     from sumout.optimize.maximum import Maximum
-    from sumout.plan.target import gradient_estimator
+    from sumout.plan.gradient_estimator import gradient_estimator
     from sumout.reports.explain import explain
     from sumout.reports.report import report
     from sumout.results.marginals import marginals
@@ -46,7 +46,7 @@ _LATER = {
     "Structure": "structure.structure",
     "check": "checks.check",
     "explain": "reports.explain",
-    "gradient_estimator": "plan.target",
+    "gradient_estimator": "plan.gradient_estimator",
     "load": "store.load",
     "marginals": "results.marginals",
     "maximize": "optimize.maximize",

@@ -31,7 +31,7 @@ Key = Array | np.ndarray
 K = TypeVar("K", bound=Key)
 
 
-def new_key(seed: int) -> np.ndarray:
+def new_key(seed: Any) -> np.ndarray:
     """The key that a seed stands for."""
     return np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
 

@@ -269,9 +269,18 @@ class _Sites:
         is_scaled = any(site.get("scale") is not None for site in seen.values() if _is_data(site))
         laws = {name: describe_law(site["fn"]) for name, site in seen.items() if site["type"] == "sample"}
         counts = tuple(n for n, site in discrete.items() if isinstance(site.support, Count) and is_normalised(seen[n]))
-        notes = tuple(notes)
         return _Sites(
-            continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled, missing, notes, by_value
+            continuous,
+            discrete,
+            deterministic,
+            observed,
+            laws,
+            dims,
+            counts,
+            is_scaled,
+            missing,
+            tuple(notes),
+            by_value,
         )
 
 

@@ -70,7 +70,7 @@ class OneTrial(Reparam):
         """The vector; its category is a sample site."""
         assert obs is None
         base, shape, event_dim = self._unwrap(fn)
-        given = {"probs": base.probs} if isinstance(base, MultinomialProbs) else {"logits": base.logits}
+        given = {name: getattr(base, name) for name in ("probs", "logits") if name in base.arg_constraints}
         category = self._wrap(Categorical(**given), shape, event_dim - base.event_dim)
         chosen = numpyro.sample(f"{name}{CATEGORY}", category)
         return None, jax.nn.one_hot(chosen, base.event_shape[-1], dtype=jnp.result_type(int))

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from sumout.errors import OptionError
 from sumout.model.arguments import as_jax
@@ -93,7 +93,7 @@ def _check(program: Program, name: str, value: Any) -> None:
         )
     if name in program.free or value is old:
         return
-    is_traced = isinstance(value, jax.core.Tracer)
+    is_traced = isinstance(value, Tracer)
     if is_traced or not np.array_equal(np.asarray(value), np.asarray(old), equal_nan=np.asarray(old).dtype.kind == "f"):
         raise OptionError(
             f"data: the structure of '{program.name}' follows from the values of '{name}', so they "

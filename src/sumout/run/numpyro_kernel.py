@@ -14,13 +14,14 @@ What is summed out of z is drawn in `postprocess_fn`, for the draws that are kep
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 from numpyro.infer.mcmc import MCMCKernel
 
@@ -29,118 +30,15 @@ from sumout.checks.guard import Guard
 from sumout.checks.not_finite import explain_no_start
 from sumout.errors import OptionError, StartError
 from sumout.kernels.kernel import CHAINS, Kernel
-from sumout.model.arguments import is_array
 from sumout.model.numpyro import program as numpyro_program
 from sumout.model.program import Data, Program
 from sumout.randomness import as_words, fold_in, new_key
+from sumout.run.numpyro_state import RECORD, Built, KernelState, named_sites
 from sumout.run.starts import RESTARTS
-from sumout.run.steps import Steps, StepsState, steps
+from sumout.run.steps import StepsState, steps
 from sumout.threads import attentively
 
 MOST_BUILT = 8  # programs that a kernel keeps, the latest first
-RECORD = "sumout.record"  # beside the sites: what draws what is summed out
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["key"], meta_fields=["built"])
-@dataclass(frozen=True)
-class Record:
-    """What a draw is completed with: a key, and the functions of the program."""
-
-    key: Array
-    built: "Built"
-
-
-class KernelState(NamedTuple):
-    """The state of a chain, as NumPyro's users know it.
-
-    Attributes:
-        i: steps so far, warm-up included.
-        z: x on the real line and the discrete sites, by name, and a `Record`.
-        chain: the state as `sumout.steps` has it.
-        info: of the last step.
-        warmup: draws of the warm-up.
-        checksum: of the data.
-        rng_key: of the steps to come.
-    """
-
-    i: Array
-    z: dict[str, Any]
-    chain: StepsState
-    info: Any
-    warmup: Array
-    checksum: Array
-    rng_key: Array
-
-    @property
-    def potential_energy(self) -> Array:
-        """Minus the log density, with all that is summed out."""
-        return -self.info.log_density
-
-    @property
-    def accept_prob(self) -> Array:
-        """The acceptance probability of the last step; 1 of a kernel that accepts always."""
-        return getattr(self.info, "acceptance_rate", jnp.ones_like(self.info.log_density))
-
-    @property
-    def diverging(self) -> Array:
-        """Whether the last step diverged."""
-        return self.info.diverging
-
-    @property
-    def adapt_state(self) -> Any:
-        """What was tuned: `step_size` and `scale`."""
-        return self.chain.chain.tuning
-
-
-@dataclass(frozen=True, eq=False)
-class Built:
-    """What is built for some arguments of a model; equal only to itself.
-
-    Attributes:
-        steps: the kernel, bound to the program.
-        by_value: of the arguments that are built in, their values by path.
-    """
-
-    steps: Steps
-    by_value: Mapping[str, Any]
-
-    @property
-    def program(self) -> Program:
-        """The program."""
-        return self.steps.program
-
-    def fits(self, args: tuple, kwargs: Mapping[str, Any]) -> bool:
-        """Whether other arguments can be had by other values of free data alone."""
-        try:
-            data, rest = self.sort_out(args, kwargs)
-        except (OptionError, TypeError):
-            return False
-        old = self.program.data
-        same_form = all(jnp.shape(a) == jnp.shape(old[n]) and _dtype(a) == _dtype(old[n]) for n, a in data.items())
-        return same_form and all(_is_equal(value, self.by_value[name]) for name, value in rest.items())
-
-    def sort_out(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Free data, and what is built in, by name."""
-        if self.program.arguments_as_data is None:
-            return {}, {}
-        data, rest = self.program.arguments_as_data(*args, **kwargs)
-        free = self.program.free
-        fixed = {name: value for name, value in data.items() if name not in free}
-        return {name: value for name, value in data.items() if name in free}, {**rest, **fixed}
-
-    def data(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Data, Array | np.ndarray, Any]:
-        """The program's data with those of a call, their checksum, and whether what is built in is as it was."""
-        free, rest = self.sort_out(args, kwargs)
-        is_same: Any = True
-        for name, value in rest.items():
-            if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
-                is_same = is_same & jnp.array_equal(jnp.asarray(value), jnp.asarray(self.by_value[name]))
-            elif not _is_equal(value, self.by_value[name]):
-                raise OptionError(
-                    f"the state of the chain is for another value of the argument '{name}', from which the structure "
-                    "of the model follows: run without post_warmup_state."
-                )
-        return {**self.program.data, **free}, _checksum(free), is_same
 
 
 class NumPyroKernel(MCMCKernel):
@@ -162,7 +60,7 @@ class NumPyroKernel(MCMCKernel):
         self, rng_key: Any, num_warmup: int, init_params: Any, model_args: tuple, model_kwargs: Mapping[str, Any]
     ) -> KernelState:
         """The state of a chain at its start, or of several, for as many keys."""
-        built = self._build(model_args, model_kwargs or {}, isinstance(rng_key, jax.core.Tracer))
+        built = self._build(model_args, model_kwargs or {}, isinstance(rng_key, Tracer))
         data, checksum, _ = built.data(model_args, model_kwargs or {})
         is_several = jnp.ndim(rng_key) == (1 if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else 2)
         x = None if init_params is None else _flatten(built.program, init_params, is_several)
@@ -173,11 +71,11 @@ class NumPyroKernel(MCMCKernel):
             shapes = jax.eval_shape(built.steps.step, as_words(key_start), chain)[1]
             info = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
             counts = jnp.zeros((), jnp.int32), jnp.asarray(num_warmup, jnp.int32)
-            z = _named(built, chain)
+            z = named_sites(built, chain)
             return KernelState(counts[0], z, chain, info, counts[1], jnp.asarray(checksum), key_later), height
 
         state, height = jax.vmap(start)(rng_key, x) if is_several else start(rng_key, x)
-        if not isinstance(height, jax.core.Tracer):
+        if not isinstance(height, Tracer):
             self._check(built, data, state, height)
         return state
 
@@ -197,7 +95,7 @@ class NumPyroKernel(MCMCKernel):
         if is_several:
             advance = jax.vmap(advance, axis_name=CHAINS)
         chain, info, key = advance(chain, state.rng_key)
-        z = _named(built, chain)
+        z = named_sites(built, chain)
         if is_same is not True:
             z = {name: _lost(is_same, value) for name, value in z.items()}
         checksum = jnp.broadcast_to(jnp.asarray(checksum), state.checksum.shape)
@@ -279,15 +177,6 @@ class NumPyroKernel(MCMCKernel):
         )
 
 
-def _named(built: Built, chain: StepsState) -> dict[str, Any]:
-    """The sites of a state by name, x on the real line; arrays may have an axis of chains in front."""
-    named, start, x = {}, 0, chain.x
-    for name, site in built.program.x.items():
-        named[name] = x[..., start : start + site.size].reshape(*x.shape[:-1], *site.unconstrained_shape)
-        start += site.size
-    return {**named, **chain.z, RECORD: Record(chain.key, built)}
-
-
 def _flatten(program: Program, named: Any, is_several: bool) -> Array:
     """Initial values on the real line, by name, as flat vectors."""
     missing = [name for name in program.x if not isinstance(named, Mapping) or name not in named]
@@ -306,60 +195,6 @@ def _lost(is_same: Any, value: Any) -> Any:
     """NaN where what is built in has changed."""
     is_real = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
     return jnp.where(is_same, value, jnp.nan) if is_real else value
-
-
-def _dtype(value: Any) -> Any:
-    return jax.dtypes.canonicalize_dtype(jnp.result_type(value))
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    """Whether two arguments are the same, by value if they have one that can be compared."""
-    if one is other:
-        return True
-    if is_array(one) and is_array(other):
-        one, other = np.asarray(one), np.asarray(other)
-        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-    try:
-        return type(one) is type(other) and bool(one == other)
-    except Exception:  # whatever an object of the user's raises, it is not known to be the same
-        return False
-
-
-def _checksum(data: Mapping[str, Any]) -> Array | np.ndarray:
-    """A number for the values of some arrays: by NumPy, or by JAX where they are traced."""
-    total = np.uint32(len(data))
-    with np.errstate(over="ignore"):
-        for name in sorted(data):
-            is_traced = isinstance(data[name], jax.core.Tracer)
-            words = _words(jnp.asarray(data[name])) if is_traced else _words(_canonical(data[name]))
-            mixed = _mix(words + GOLDEN * (jnp if is_traced else np).arange(words.size, dtype=np.uint32))
-            total = _mix(total * GOLDEN + mixed.sum(dtype=np.uint32))
-    return total
-
-
-GOLDEN = np.uint32(0x9E3779B9)
-
-
-def _canonical(value: Any) -> np.ndarray:
-    array = np.asarray(value)
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
-
-
-def _words(array: Any) -> Any:
-    """The bits of an array in words of 32."""
-    flat, is_numpy = array.reshape(-1), isinstance(array, np.ndarray)
-    if flat.dtype.kind == "c":
-        return _words((np if is_numpy else jnp).concatenate([flat.real, flat.imag]))
-    if flat.dtype.itemsize < 4:
-        return flat.astype(np.float32).view(np.uint32) if is_numpy else _words(flat.astype(np.float32))
-    return flat.view(np.uint32) if is_numpy else jax.lax.bitcast_convert_type(flat, np.uint32).reshape(-1)
-
-
-def _mix(words: Any) -> Any:
-    """The finaliser of MurmurHash3: every bit of a word depends on all of them."""
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        words = (words ^ (words >> np.uint32(shift))) * np.uint32(factor)
-    return words ^ (words >> np.uint32(16))
 
 
 def numpyro_kernel(

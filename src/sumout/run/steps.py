@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
 from sumout.checks.not_finite import explain_no_start
@@ -104,12 +105,10 @@ class Steps:
             data: arrays that take the place of the program's, by name.
         """
         values = self._data(data)
-        if x is not None and jnp.shape(x) != (self.program.num_x,):
-            raise OptionError(
-                f"init: x has the shape {jnp.shape(x)}; the program has {self.program.num_x} coordinates."
-            )
+        if x is not None and np.shape(x) != (self.program.num_x,):
+            raise OptionError(f"init: x has the shape {np.shape(x)}; the program has {self.program.num_x} coordinates.")
         state, height = self.start(as_words(key), x if x is None else jnp.asarray(x, float), values)
-        if not isinstance(height, jax.core.Tracer) and not np.isfinite(height):
+        if not isinstance(height, Tracer) and not np.isfinite(height):
             points, z = jax.tree.map(lambda a: np.asarray(a)[None], (state.x, state.z))
             tried = f"{RESTARTS} restarts" if x is None else "the x given"
             raise StartError(
