@@ -145,7 +145,7 @@ def test_data_from_which_the_structure_follows_cannot_change():
 def test_options_are_checked():
     with pytest.raises(OptionError, match="expected a Program"):
         sumout.steps(models.mixture)
-    with pytest.raises(OptionError, match="sumout.steps returns"):
+    with pytest.raises(OptionError, match=r"sumout.steps returns"):
         sumout.tune(programs.mixture(), jax.random.key(0))
     with pytest.raises(OptionError, match="num_steps=0"):
         sumout.tune(sumout.steps(programs.mixture()), jax.random.key(0), 0)
