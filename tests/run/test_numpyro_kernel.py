@@ -191,5 +191,7 @@ assert abs(float(draws["a"].mean()) - 1.1) < 0.2, draws["a"].mean()
 
 
 def test_chains_over_devices():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    cached = {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
+    cached |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    environment = {**os.environ, **cached, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     subprocess.run([sys.executable, "-c", PARALLEL], check=True, env=environment)

@@ -153,7 +153,7 @@ class NumPyroKernel(MCMCKernel):
         if isinstance(self.model, Program):
             if args or kwargs:
                 raise OptionError("numpyro_kernel: a program has its data already; call MCMC.run with a key only.")
-            program = self.model
+            program = replace(self.model, arguments_as_data=None)
         else:
             program = numpyro_program(self.model, *args, **kwargs)
         made = steps(program, self._kernel, self._plan)
