@@ -32,14 +32,8 @@ CASES = [
 def by_numpyro(program, plan, num_steps, num_draws):
     """Draws by NumPyro's MCMC, on the real line and as z, `(chain, draw, …)`."""
     kernel = sumout.numpyro_kernel(program, plan=plan, num_steps=num_steps)
-    mcmc = MCMC(
-        kernel,
-        num_warmup=WARMUP,
-        num_samples=num_draws,
-        num_chains=CHAINS,
-        chain_method="vectorized",
-        progress_bar=False,
-    )
+    options = {"num_warmup": WARMUP, "num_samples": num_draws, "num_chains": CHAINS, "chain_method": "vectorized"}
+    mcmc = MCMC(kernel, progress_bar=False, **options)
     mcmc.run(jax.random.key(7), extra_fields=tuple(f"z.{name}" for name in program.x))
     fields = mcmc.get_extra_fields(group_by_chain=True)
     x = [fields[f"z.{name}"].reshape(CHAINS, num_draws, -1) for name in program.x]
