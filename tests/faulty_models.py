@@ -196,10 +196,6 @@ def slashed():
     numpyro.sample("bad/worse", dist.Normal(0, 1))
 
 
-def parametrised():
-    numpyro.param("bad", 1.0)
-
-
 def subsampled():
     with numpyro.plate("bad", 6, subsample_size=3):
         numpyro.sample("w", dist.Normal(0, 1))
@@ -319,7 +315,6 @@ LINES = {
     huge_scale: "'bad'",
     named_draw: "'draw'",
     slashed: "'bad/worse'",
-    parametrised: "'bad'",
     subsampled: "'bad'",
     twice: "'bad'",
     plate_named_like_a_site: "'bad'",

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from sumout.kernels.split_sghmc import SplitSGHMC
     from sumout.optimize.maximize import maximize
     from sumout.optimize.maximum import Maximum
-    from sumout.plan.target import gradient_estimator
+    from sumout.plan.gradient_estimator import gradient_estimator
     from sumout.reports.explain import explain
     from sumout.reports.report import report
     from sumout.results.marginals import marginals
+    from sumout.results.numpyro_samples import to_numpyro
     from sumout.results.summary import summary
+    from sumout.run.numpyro_kernel import numpyro_kernel
     from sumout.run.sample import sample
+    from sumout.run.steps import steps, tune
     from sumout.store.load import load
     from sumout.structure.structure import Structure, read
 
@@ -43,14 +46,18 @@ _LATER = {
     "Structure": "structure.structure",
     "check": "checks.check",
     "explain": "reports.explain",
-    "gradient_estimator": "plan.target",
+    "gradient_estimator": "plan.gradient_estimator",
     "load": "store.load",
     "marginals": "results.marginals",
     "maximize": "optimize.maximize",
+    "numpyro_kernel": "run.numpyro_kernel",
     "read": "structure.structure",
     "report": "reports.report",
     "sample": "run.sample",
+    "steps": "run.steps",
     "summary": "results.summary",
+    "to_numpyro": "results.numpyro_samples",
+    "tune": "run.steps",
 }
 
 __all__ = [
@@ -74,11 +81,15 @@ __all__ = [
     "load",
     "marginals",
     "maximize",
+    "numpyro_kernel",
     "program",
     "read",
     "report",
     "sample",
+    "steps",
     "summary",
+    "to_numpyro",
+    "tune",
 ]
 
 

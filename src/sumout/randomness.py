@@ -31,9 +31,27 @@ Key = Array | np.ndarray
 K = TypeVar("K", bound=Key)
 
 
-def new_key(seed: int) -> np.ndarray:
+def new_key(seed: Any) -> np.ndarray:
     """The key that a seed stands for."""
     return np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
+
+
+def as_seed(seed: Any) -> Any:
+    """The whole number that stands for one of JAX's keys, new (`jax.random.key`) or old (`PRNGKey`); others as given.
+
+    >>> as_seed(jax.random.key(7)), as_seed(7)
+    (7, 7)
+    """
+    if not isinstance(seed, jax.Array | np.ndarray):
+        return seed
+    words = np.asarray(as_words(seed)) if _is_jax_key(seed) or seed.dtype == np.uint32 else np.asarray(seed)
+    return int(words[0]) << 32 | int(words[1]) if words.shape == (2,) and words.dtype == np.uint32 else seed
+
+
+def as_words(key: Key) -> Key:
+    """The two words of a key, of whichever of JAX's generators it is."""
+    words = words_of(key)
+    return words if words.shape[-1:] == (2,) else jax.random.bits(key, (2,), np.uint32)
 
 
 def fold_in(key: K, number: Any) -> K:

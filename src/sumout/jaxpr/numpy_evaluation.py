@@ -80,7 +80,12 @@ def _run(jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[
     def step(eqn: Any, operands: list[Any]) -> list[Any]:
         return _run(*body(eqn), operands) if row_of(eqn).is_call else compute(eqn, operands)
 
-    return run(jaxpr, map(np.asarray, consts), map(np.asarray, arguments), step, as_array)
+    return run(jaxpr, map(_as_numpy, consts), map(_as_numpy, arguments), step, as_array)
+
+
+def _as_numpy(value: Any) -> Any:
+    """An array as NumPy's; keys, which NumPy cannot hold, as they are: nothing that it computes looks at them."""
+    return value if jax.dtypes.issubdtype(getattr(value, "dtype", None), jax.dtypes.extended) else np.asarray(value)
 
 
 def as_array(literal: Literal) -> np.ndarray:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sumout.errors import ModelError
+from sumout.errors import ModelError, OptionError
 
 # `jnp.asarray` compiles a copy for every new shape, at some ten milliseconds each. The device's own transfer compiles
 # nothing, but may share the memory of what it is given, so that whoever writes there later changes both: hence the
@@ -63,6 +63,17 @@ class Arguments:
         """Paths of the arrays that are kept by value."""
         chosen = zip(self.paths, self.leaves, self.traced, strict=True)
         return tuple(path for path, leaf, traced in chosen if is_array(leaf) and not traced)
+
+    def sort_out(self, arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Other arguments, by path: those that are data here, and the rest."""
+        flat, tree = jax.tree_util.tree_flatten_with_path(arguments, is_leaf=lambda leaf: leaf is None)
+        if tree != self.tree:
+            raise OptionError(f"the arguments have the structure {tree}; the program was made from {self.tree}.")
+        named = dict(zip(self.paths, (leaf for _, leaf in flat), strict=True))
+        traced = {path for path, is_traced in zip(self.paths, self.traced, strict=True) if is_traced}
+        return {p: leaf for p, leaf in named.items() if p in traced}, {
+            p: leaf for p, leaf in named.items() if p not in traced
+        }
 
     def rebuild(self, data: dict[str, jax.Array]) -> Any:
         """The pytree of arguments with `data` in the place of its traced arrays, the others as NumPy arrays.

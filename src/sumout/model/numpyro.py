@@ -26,6 +26,7 @@ from sumout.jaxpr.equations import used_inputs
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.model.density import is_identity
+from sumout.model.numpyro_handlers import DefaultKey, Keyed, with_categories
 from sumout.model.numpyro_sites import (
     WithoutLaws,
     fill_in,
@@ -58,7 +59,7 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     """Make a program from an unmodified NumPyro model and its arguments.
 
     Args:
-        model: a NumPyro model with at least one discrete latent site.
+        model: a NumPyro model. Its discrete latent sites stay in it; with none, x is sampled all the same.
         *args: arguments of the model; arrays among them become data.
         **kwargs: keyword arguments of the model, likewise.
 
@@ -87,6 +88,9 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
 
     arguments = _split(call, dict(bound.arguments))
 
+    def read_arguments(*args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        return arguments.sort_out(dict(signature.bind(*args, **kwargs).arguments))
+
     sites = _Sites.probe(call, arguments)
     made = _Model(call, arguments, sites)
     forward = find_forward(sites.counts, made.outputs_without, sites.continuous, sites.discrete, arguments.data)
@@ -109,6 +113,9 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         laws=sites.laws,
         dims=sites.dims,
         fixed=arguments.fixed,
+        by_value=sites.by_value,
+        arguments_as_data=read_arguments,
+        notes=sites.notes,
         changed_outside=watch_outside(model),
         name=_name(model),
     )
@@ -133,7 +140,7 @@ class _Model:
     @cached_property
     def _resolved(self) -> Callable[..., Any]:
         """The model with data as arrays and with the values of latents that can take only one."""
-        return handlers.substitute(_ArrayData(self.call), substitute_fn=_resolve_delta)
+        return handlers.substitute(_ArrayData(with_categories(DefaultKey(self.call))), substitute_fn=_resolve_delta)
 
     def _given(self, z: dict[str, Any], left_out: Sequence[str] = ()) -> Callable[..., Any]:
         """The model with z substituted, and without the laws of some sites."""
@@ -182,7 +189,7 @@ class _Model:
         values = self.arguments.rebuild(data)
         known = {name: value for name, value in z.items() if name not in self.forward}
         given = {**self._latent(x, z, values), **known}
-        drawn = handlers.seed(handlers.substitute(self._resolved, data=given), as_jax_key(key))
+        drawn = Keyed(handlers.substitute(self._resolved, data=given), as_jax_key(key))
         trace = handlers.trace(drawn).get_trace(values)
         return {name: trace[name]["value"].astype(z[name].dtype) for name in self.forward}
 
@@ -206,6 +213,8 @@ class _Sites:
     counts: tuple[str, ...]  # unbounded counts with a normalised law
     is_scaled: bool  # whether the log density of some data is scaled
     missing: dict[str, np.ndarray]  # of imputed sites, which events are missing; the others are placeholders
+    notes: tuple[str, ...]  # of what is held fixed
+    by_value: tuple[str, ...]  # data from which supports follow, or what is missing
 
     def fill_in(self, x: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Named unconstrained arrays as NumPyro knows them."""
@@ -221,11 +230,14 @@ class _Sites:
     def probe(call: Callable[[dict], Any], arguments: Any) -> "_Sites":
         """Trace the model with an unknown key, so that whatever depends on a latent value is seen to do so."""
         seen: dict[str, dict] = {}
+        notes: list[str] = []
         continuous: dict[str, ContinuousSite] = {}
 
         def arrays(key, data):
             seen.clear()
-            seen.update(_trace(call, arguments.rebuild(data), key))
+            traced, is_random = _trace(call, arguments.rebuild(data), key)
+            seen.update(traced)
+            notes[:] = _notes(traced, is_random)
             continuous.update({n: _continuous_site(n, s) for n, s in seen.items() if _is_continuous_latent(s)})
             bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
             observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
@@ -237,6 +249,7 @@ class _Sites:
         is_known = [not used[0] for used in used_inputs(closed)]
         known = evaluate(closed, [key, *jax.tree.leaves(arguments.data)], is_known)
         bounds, observed, inside, missing = jax.tree.unflatten(jax.tree.structure(shapes), known)
+        by_value = _inputs_of(closed, shapes, sorted(arguments.data))
         missing = {name: mask for name, mask in missing.items() if mask is not None}
         for name, mask in missing.items():
             if name in continuous:
@@ -244,10 +257,10 @@ class _Sites:
         discrete = {name: DiscreteSite(_support(name, seen[name], ends)) for name, ends in bounds.items()}
         discrete = {name: discrete[name] for name in seen if name in discrete}
         deterministic = tuple(name for name, site in seen.items() if site["type"] == "deterministic")
-        if not discrete:
+        if not discrete and not continuous:
             raise ModelError(
-                "the model has no discrete latent site, so there is nothing to sum out "
-                f"(its latent sites: {', '.join(continuous) or 'none'}). Run NumPyro's NUTS on it."
+                "the model has no latent site, so there is nothing to draw: are all of its sites observed, or hidden "
+                "by a handler?"
             )
         dims = _all_dims(seen)
         observed = {name: value for name, value in observed.items() if value is not None}
@@ -256,7 +269,27 @@ class _Sites:
         is_scaled = any(site.get("scale") is not None for site in seen.values() if _is_data(site))
         laws = {name: describe_law(site["fn"]) for name, site in seen.items() if site["type"] == "sample"}
         counts = tuple(n for n, site in discrete.items() if isinstance(site.support, Count) and is_normalised(seen[n]))
-        return _Sites(continuous, discrete, deterministic, observed, laws, dims, counts, is_scaled, missing)
+        return _Sites(
+            continuous,
+            discrete,
+            deterministic,
+            observed,
+            laws,
+            dims,
+            counts,
+            is_scaled,
+            missing,
+            tuple(notes),
+            by_value,
+        )
+
+
+def _inputs_of(closed: Any, shapes: Any, names: list[str]) -> tuple[str, ...]:
+    """Which data the bounds and the masks of a probe follow from; its first input is a key."""
+    first, last = (len(jax.tree.leaves(part)) for part in (shapes[0], shapes[-1]))
+    used = used_inputs(closed)
+    chosen = [*used[:first], *used[len(used) - last :]]
+    return tuple(name for i, name in enumerate(names, start=1) if any(output[i] for output in chosen))
 
 
 def _name(model: Any) -> str:
@@ -285,15 +318,29 @@ def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> Arguments:
 
 
 @one_at_a_time
-def _trace(call: Callable[[dict], Any], arguments: dict[str, Any], key: jax.Array) -> dict[str, dict]:
-    """One random run of the model, as NumPyro's trace of its sites."""
+def _trace(call: Callable[[dict], Any], arguments: dict[str, Any], key: jax.Array) -> tuple[dict[str, dict], bool]:
+    """One random run of the model, as NumPyro's trace of its sites, and whether it draws anything beside them."""
+    model = DefaultKey(call)
     with validation_enabled():
         # Continuous sites are not drawn from their priors: an improper one has nothing to draw from.
-        started = handlers.substitute(handlers.seed(UniqueNames(_ArrayData(call)), key), substitute_fn=init_to_uniform)
+        given = Keyed(UniqueNames(_ArrayData(with_categories(model))), key)
+        started = handlers.substitute(given, substitute_fn=init_to_uniform)
         trace = handlers.trace(started).get_trace(arguments)
     for name, site in trace.items():
         check_site(name, site)
-    return dict(trace)
+    return dict(trace), model.is_used
+
+
+def _notes(seen: dict[str, dict], is_random: bool) -> list[str]:
+    """What is held fixed, as in NumPyro's MCMC."""
+    params = [f"'{name}'" for name, site in seen.items() if site["type"] == "param"]
+    notes = [f"Held at the initial value, as numpyro.param has no prior: {', '.join(params)}."] if params else []
+    if is_random:
+        notes.append(
+            "Drawn once and then held fixed: what the model draws outside its visible sites (hidden by handlers.block, "
+            "by numpyro.prng_key, or for an initial value)."
+        )
+    return notes
 
 
 class _ArrayData(Messenger):
@@ -356,7 +403,8 @@ def _support(name: str, site: dict, bounds: dict[str, np.ndarray | None]) -> Sup
     if "lower_bound" not in bounds:
         raise ModelError(
             f"discrete site '{name}' ({type(site['fn']).__name__}) has the support {site['fn'].support}, which sumout "
-            "does not support. Supports that work: booleans, integer intervals, integers from a lower bound up."
+            "does not support. Supports that work: booleans, integer intervals, integers from a lower bound up, and "
+            "vectors from a Multinomial of one trial outside of loops."
         )
     if lower is None:
         raise ModelError(

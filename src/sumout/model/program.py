@@ -94,6 +94,11 @@ class Program:
         laws: of the named terms, their distribution and its support in words.
         dims: names of the dimensions of a variable, where the model names them.
         fixed: names of the array arguments the model uses by value, so that they could not be kept as arguments.
+        by_value: names of the data whose values the supports or the shapes of sites follow from.
+        free: names of the data that may change from call to call, so that the reading does not look at their values.
+        arguments_as_data: `(*args, **kwargs) -> data` of another call of the same model, and what of it is no data, by
+            path; None where the model takes no arguments.
+        notes: sentences on what the front end has held fixed, for whoever asks what is done.
         changed_outside: names of the arrays that the model refers to, but was not given, and that have been changed
             since the program was made.
         name: what to call the model when speaking of it.
@@ -115,6 +120,10 @@ class Program:
     laws: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()
+    by_value: tuple[str, ...] = ()
+    free: tuple[str, ...] = ()
+    arguments_as_data: Callable[..., tuple[Data, dict[str, Any]]] | None = None
+    notes: tuple[str, ...] = ()
     changed_outside: Callable[[], tuple[str, ...]] = tuple
     name: str = "program"
     memory: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)

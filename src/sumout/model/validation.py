@@ -17,6 +17,7 @@ from numpyro.primitives import Messenger
 from sumout.errors import ModelError
 
 OWN = Path(__file__).parents[1]
+MOST_LINES = 4  # of what JAX or NumPyro say, in an error of ours
 
 
 class UniqueNames(Messenger):
@@ -43,10 +44,6 @@ def check_site(name: str, site: dict) -> None:
         raise ModelError(f"site '{name}': results use this name for their own dimension; call the site something else.")
     if "/" in name:
         raise ModelError(f"site '{name}': a name cannot contain '/', which separates the groups of a result.")
-    if site["type"] == "param":
-        raise ModelError(
-            f"'{name}' is a numpyro.param, which has no prior: make it a sample site, or pass its value as an argument."
-        )
     if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
         raise ModelError(
             f"plate '{name}' draws a random subsample ({site['args'][1]} of {site['args'][0]}); "
@@ -147,9 +144,14 @@ def describe_failure(error: Exception, arguments: dict[str, Any]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The kind of an error and the first line of what it says."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}."
+    """The kind of an error and the first line of what it says; the next ones too, as long as one ends in a colon."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    said = lines[0]
+    for line in lines[1:MOST_LINES]:
+        if not said.endswith(":"):
+            break
+        said = f"{said} {line}"
+    return f"{type(error).__name__}: {said.rstrip('.:')}."
 
 
 def where_raised(error: Exception) -> str:

@@ -25,7 +25,7 @@ from sumout.optimize.maximum import Maximum, build_maximum, refuse_moving_suppor
 from sumout.optimize.stochastic_ascent import ascend_with_draws
 from sumout.plan.plan import plan_for
 from sumout.plan.target import Target, make_target
-from sumout.randomness import Key, new_key, split
+from sumout.randomness import Key, as_seed, new_key, split
 from sumout.run.progress import bar
 from sumout.run.starts import Ascents
 
@@ -36,7 +36,7 @@ def maximize(
     starts: int = 8,
     steps: int = 2000,
     learning_rate: float = 0.1,
-    seed: int = 0,
+    seed: int | jax.Array = 0,
     plan: Mapping[str, str] | None = None,
     jacobian: bool = False,
     progress: bool | None = None,
@@ -52,7 +52,7 @@ def maximize(
         starts: number of ascents, each from a point of its own.
         steps: steps of an ascent; where all z is summed out it ends sooner once it has converged.
         learning_rate: of Adam, on the real line, at the first step; not used where all z is summed out.
-        seed: fixes all randomness; the same seed gives the same maximum.
+        seed: fixes all randomness, a number or one of JAX's keys; the same seed gives the same maximum.
         plan: what to do with a discrete site, by name, as for `sumout.sample`.
         jacobian: False for the mode of the density of x in its own coordinates, as Stan's optimizer has it; True for
             the mode of the density on the real line, with the Jacobian, which is the one the samplers use.
@@ -71,6 +71,7 @@ def maximize(
         >>> found.converged
         True
     """
+    seed = as_seed(seed)
     _check_options(program, starts, steps, learning_rate, seed, jacobian)
     aim = program if jacobian else program.without_jacobian()
     refuse_moving_supports(aim)

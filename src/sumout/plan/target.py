@@ -6,7 +6,7 @@ z is drawn afresh for every gradient. n draws averaged have an n-th of the varia
 variance is; a single draw cannot know its own noise.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -16,14 +16,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.compile.one_piece import largest_array
-from sumout.errors import OptionError
 from sumout.jaxpr.equations import traced_once
 from sumout.jaxpr.primitives import LOOPS, names_of
 from sumout.jaxpr.walk import names_in
-from sumout.model.program import Data, Nuisance, Program
+from sumout.model.program import Data, Nuisance
 from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import STAY
-from sumout.plan.plan import Plan, plan_for
+from sumout.plan.plan import Plan
 from sumout.randomness import fold_in
 
 
@@ -119,42 +118,3 @@ def estimate_gradient(
     z, (log_densities, gradients) = jax.lax.scan(one, z, jnp.arange(num_samples))
     noise = gradients.var(axis=0, ddof=1) / num_samples
     return GradientEstimate(gradients.mean(axis=0), z, log_densities[-1], noise)
-
-
-def gradient_estimator(
-    program: Program, num_samples: int = 1, *, plan: Mapping[str, str] | None = None
-) -> Callable[[Array, Array, Nuisance], tuple[Array, Nuisance]]:
-    """An unbiased stochastic gradient of log p(x|y), for use in a loop of one's own.
-
-    The estimate is unbiased when z comes from p(z|x,y): hand the returned z to the next call. It can be jitted
-    and vmapped.
-
-    Args:
-        program: from `sumout.program` or `sumout.density`.
-        num_samples: how many draws of z to average over.
-        plan: what to do with a discrete site, by name, as for `sumout.sample`. Sites that are summed out add no noise;
-            `"draw"` has them drawn.
-
-    Returns:
-        `(key, x, z) -> (gradient, z)` with x the flat unconstrained vector and z a dict of arrays.
-
-    Example:
-        >>> import jax, jax.numpy as jnp, sumout
-        >>> from numpyro.distributions import Normal, constraints
-        >>> def two_normals(x, z, data):
-        ...     return Normal(jnp.where(z["right"], 1.0, -1.0), 0.5).log_prob(x["x"])
-        >>> program = sumout.density(two_normals, x={"x": (constraints.real, ())}, z={"right": sumout.finite(2)})
-        >>> estimate = jax.jit(sumout.gradient_estimator(program, plan={"right": "draw"}))
-        >>> gradient, z = estimate(jax.random.key(1), jnp.array([1.0]), {"right": jnp.array(0)})
-        >>> gradient.shape, int(z["right"])
-        ((1,), 1)
-    """
-    if not isinstance(num_samples, int) or num_samples < 1:
-        raise OptionError(f"num_samples={num_samples!r}: the number of draws to average over must be at least 1.")
-    target = make_target(plan_for(program, plan))
-
-    def estimator(key: Array, x: Array, z: Nuisance) -> tuple[Array, Nuisance]:
-        estimate = estimate_gradient(target, num_samples, key, x, z, program.data)
-        return estimate.gradient, estimate.z
-
-    return estimator

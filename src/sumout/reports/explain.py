@@ -88,7 +88,8 @@ def describe(plan: Plan, kernel: Kernel | str) -> Explanation:
             lines.append(f"  {number}{METHODS[choice.method]} ({choice.reason})")
         paragraphs.append("\n".join(lines))
     paragraphs += filter(None, (move.describe() for move in plan.moves))
-    paragraphs.append(_structure(structure))
+    if program.z:
+        paragraphs.append(_structure(structure))
     if plan.summation is not None:
         paragraphs.append(
             f"Work: one sum over z fills {plan.summing:,.0f} entries of tables; to draw the same sites once would fill "
@@ -103,6 +104,7 @@ def describe(plan: Plan, kernel: Kernel | str) -> Explanation:
         paragraphs.append(
             f"Used by value inside the model, so kept as constants in compiled code: {', '.join(program.fixed)}."
         )
+    paragraphs += program.notes
     paragraphs.append(f"Kernel: {kernel}")
     return Explanation("\n\n".join(paragraphs))
 
@@ -110,7 +112,7 @@ def describe(plan: Plan, kernel: Kernel | str) -> Explanation:
 def _headline(program: Program) -> str:
     return (
         f"{program.name}: {_count(program.num_x, 'continuous coordinate')} ({', '.join(program.x) or 'none'}), "
-        f"{_count(program.num_z, 'discrete site')} ({', '.join(program.z)})."
+        f"{_count(program.num_z, 'discrete site')} ({', '.join(program.z) or 'none'})."
     )
 
 

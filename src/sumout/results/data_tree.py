@@ -174,9 +174,10 @@ class PostProcessing:
         }
 
     def attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Attributes of the result: those given, its discrete variables, and why there is no likelihood."""
+        """Attributes of the result: those given, its discrete variables, what is held fixed, why no likelihood."""
         left_out = {"log_likelihood": f"left out: {self.likelihood}"} if isinstance(self.likelihood, str) else {}
-        return {**attrs, **left_out, "discrete": list(self.program.z)}
+        notes = {"notes": list(self.program.notes)} if self.program.notes else {}
+        return {**attrs, **left_out, **notes, "discrete": list(self.program.z)}
 
     @property
     def dims(self) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ from sumout.kernels.registry import find_kernel
 from sumout.model.program import Nuisance, Program
 from sumout.plan.plan import Plan, plan_for
 from sumout.plan.target import make_target
-from sumout.randomness import Key, new_key, split
+from sumout.randomness import Key, as_seed, new_key, split
 from sumout.results.data_tree import PostProcessing
 from sumout.results.likelihood import build_likelihood
 from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, is_small
@@ -92,7 +92,7 @@ def sample(
     tune: int = 1000,
     steps: int | None = None,
     chains: int = 4,
-    seed: int = 0,
+    seed: int | jax.Array = 0,
     progress: bool | None = None,
     plan: Mapping[str, str] | None = None,
     log_likelihood: bool = True,
@@ -109,7 +109,7 @@ def sample(
         tune: draws of warm-up before them, not kept.
         steps: steps of the kernel between draws (of HMC and NUTS a step is a trajectory); None leaves it to the kernel.
         chains: number of chains.
-        seed: fixes all randomness; the same seed gives the same draws.
+        seed: fixes all randomness, a number or one of JAX's keys; the same seed gives the same draws.
         progress: show a progress bar; None shows it on a terminal only.
         plan: what to do with a discrete site, by name: "sum" it out; "draw" it, in the best way there is; or draw it in
             a certain way: "joint", "gibbs", "metropolis" or "prior". By default sums are taken where they are cheap;
@@ -144,6 +144,7 @@ def sample(
         >>> dict(result.posterior.z.sizes)
         {'chain': 2, 'draw': 50, 'points': 3}
     """
+    seed = as_seed(seed)
     at_least_one = {"steps": 1 if steps is None else steps, "chunk": 1 if chunk is None else chunk}
     _check_options(program, draws=draws, tune=tune, chains=chains, seed=seed, **at_least_one)
     with stoppable() as stop:

@@ -130,6 +130,11 @@ class AscentState:
     path: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
 
 
+def spread_of(program: Program, target: Target) -> float:
+    """Two deviations of the log density of draws, were they from a Gaussian with as many coordinates."""
+    return float(np.sqrt(2 * (program.num_x + (0 if target.is_marginalised else program.num_z))))
+
+
 class Ascents:
     """Ascents from so many random points for each key, compiled once for a program and its target.
 
@@ -141,9 +146,9 @@ class Ascents:
     def __init__(self, program: Program, target: Target, restarts: int):
         self.program, self.target, self.restarts = program, target, restarts
         self.is_small = is_small(program, target)
-        self.spread = float(np.sqrt(2 * (program.num_x + (0 if target.is_marginalised else program.num_z))))
+        self.spread = spread_of(program, target)
         z_only = np.zeros(0 if target.is_marginalised else SWEEPS)  # steps in which x stays
-        first, second = np.concatenate([z_only, _rates(FIRST_ROUND)]), _rates(SECOND_ROUND)
+        first, second = np.concatenate([z_only, learning_rates(FIRST_ROUND)]), learning_rates(SECOND_ROUND)
         self._rounds = [first] if has_few_sites(program) else [first, second]
 
         def step(keys: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Array, Nuisance]:
@@ -232,7 +237,7 @@ class Ascents:
         ascent.z = jax.tree.map(np.asarray, ascent.z)
 
 
-def _rates(num: int) -> np.ndarray:
+def learning_rates(num: int) -> np.ndarray:
     """Learning rates of so many steps: a linear warm-up, then cosine decay."""
     first = np.arange(FIRST_STEPS) / FIRST_STEPS
     rest = 0.5 * (1 + np.cos(np.pi * np.arange(num - FIRST_STEPS) / (num - FIRST_STEPS)))

@@ -236,9 +236,19 @@ def element_scopes(program: Program, closed: ClosedJaxpr) -> list[sp.csr_array]:
 
 
 def operands_of(program: Program, x: Abstract | None = None) -> list[Abstract]:
-    """The arguments of the log density as the reading sees them: x unknown, each site itself, data known."""
+    """The arguments of the log density as the reading sees them: x and free data unknown, each site itself, data known.
+
+    Data are known in the order of `data_leaves`.
+    """
     x = x or Abstract((program.num_x,))
-    return jax.tree.leaves((x, _site_ids(program), jax.tree.map(constant, program.data)), is_leaf=_is_abstract)
+    data = [Abstract(np.shape(leaf)) if is_free else constant(leaf) for leaf, is_free in data_leaves(program)]
+    return [*jax.tree.leaves((x, _site_ids(program)), is_leaf=_is_abstract), *data]
+
+
+def data_leaves(program: Program) -> list[tuple[Any, bool]]:
+    """The arrays of the data as the log density takes them, and whether each may change."""
+    flat = jax.tree_util.tree_leaves_with_path(program.data)
+    return [(leaf, bool(path) and getattr(path[0], "key", None) in program.free) for path, leaf in flat]
 
 
 def _is_abstract(leaf: Any) -> bool:
