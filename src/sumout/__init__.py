@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sumout.model.density import density
-from sumout.model.numpyro import program
+from sumout.model.front_ends import program
 from sumout.model.supports import count, finite, implicit
 
 if TYPE_CHECKING:

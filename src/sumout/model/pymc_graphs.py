@@ -1,0 +1,224 @@
+"""PyTensor graphs of a PyMC model → JAX functions.
+
+PyTensor has a JAX form of nearly every operation. Three things are mended on the way there:
+
+- A check of parameters, `switch(all(p ≥ 0), log p, −∞)`, is one number over all elements of a law and of its
+  parameters, and would join all sites that any of them depend on. Here each element of a law is checked by those
+  elements of the conditions that belong to it. The sum over all elements is −∞ in the same places.
+- Scans, and other operations with a graph inside, are copied first: their JAX form rewrites that graph in place, and
+  it is the user's.
+- The scaled complementary error function, for which PyTensor asks for another package.
+
+PyTensor sets JAX's precision when its JAX forms are imported. It is set back at once.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import erfcx
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.compile.mode import JAX
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import AND
+from pytensor.scalar.math import Erfcx
+from pytensor.scan.op import Scan
+from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import All
+from pytensor.tensor.random.op import RandomVariable
+
+from sumout.errors import ModelError
+from sumout.model.validation import RUNNING, first_line, one_at_a_time
+
+Function = Callable[..., list[Any]]
+
+
+class LikeFirst(Op):
+    """A JAX function whose result has the shape and type of its first argument."""
+
+    __props__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Apply it."""
+        return Apply(self, list(inputs), [inputs[0].type()])
+
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        """Compute it where all arguments are known."""
+        found = np.asarray(self.function(*map(jnp.asarray, inputs)))
+        output_storage[0][0] = found.astype(node.outputs[0].type.dtype)
+
+    def infer_shape(self, fgraph: Any, node: Apply, input_shapes: Any) -> Any:
+        """That of the first argument."""
+        del fgraph, node
+        return [input_shapes[0]]
+
+
+def zero_unless(log_density: Any, *conditions: Any) -> Any:
+    """The log density of each element, −∞ where one of its own conditions does not hold.
+
+    Axes of a condition that the density does not have belong to its parameters (the last one of a vector of
+    probabilities): the condition must hold along all of them.
+
+    >>> zero_unless(jnp.zeros(2), jnp.array([[True, False], [True, True]]), jnp.array([True])).tolist()
+    [-inf, 0.0]
+    """
+    log_density = jnp.asarray(log_density)
+    for condition in map(jnp.asarray, conditions):
+        while not _fits(condition.shape, log_density.shape):
+            condition = condition.all(axis=-1)
+        log_density = jnp.where(condition, log_density, -jnp.inf)
+    return log_density
+
+
+def _fits(shape: tuple[int, ...], into: tuple[int, ...]) -> bool:
+    """Whether an array can be broadcast to a shape."""
+    pairs = zip(reversed(shape), reversed(into), strict=False)
+    return len(shape) <= len(into) and all(size in (1, other) for size, other in pairs)
+
+
+def _nan_unless(value: Any, *conditions: Any) -> Any:
+    return jnp.where(jnp.stack([jnp.asarray(condition).all() for condition in conditions]).all(), value, jnp.nan)
+
+
+def make_function(inputs: Sequence[Variable], outputs: Sequence[Variable], *, checked: bool = True) -> Function:
+    """A JAX function of the inputs, which may be in another precision than the graph says.
+
+    Args:
+        inputs: variables without an owner.
+        outputs: graphs of them.
+        checked: whether parameters are checked.
+    """
+    with RUNNING, _quiet():
+        graph = FunctionGraph(list(inputs), list(outputs), clone=True).clone(clone_inner_graphs=True)
+        _mend(graph, checked)
+        JAX.optimizer.rewrite(graph)
+        _mend(graph, checked)
+        refuse_randomness(graph.outputs, graph.inputs)
+    types = [getattr(variable.type, "dtype", None) for variable in inputs]
+    made: dict[bool, Callable[..., Any]] = {}  # by precision, in which constants are, too
+
+    @one_at_a_time
+    def call(*arguments: Any) -> list[Any]:
+        with _quiet():
+            precision = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+            if precision not in made:
+                made[precision] = _as_jax(graph)
+            given = [a if t is None else _typed(a, t) for a, t in zip(arguments, types, strict=True)]
+            return list(made[precision](*given))
+
+    return call
+
+
+def refuse_randomness(graphs: Sequence[Variable], given: Sequence[Variable]) -> None:
+    """Refuse a density that is drawn anew whenever it is looked at."""
+    if any(getattr(variable.type, "dtype", None) is None for variable in given):  # generators: it is to be drawn
+        return
+    for variable in ancestors(graphs):
+        if variable.owner is not None and isinstance(variable.owner.op, RandomVariable):
+            kind = type(variable.owner.op).__name__
+            if "Minibatch" in kind:
+                raise ModelError(
+                    "the model takes random minibatches of its data (pm.Minibatch), whose log density is another one "
+                    "at every look: sumout uses all data. Pass them as pm.Data."
+                )
+            name = kind.removesuffix("RV")
+            raise ModelError(
+                f"the log density depends on a random variable of law {name} that is not part of the model (made by "
+                "`.dist()`, or drawn by PyTensor). Give it a name in the model."
+            )
+
+
+def _mend(graph: FunctionGraph, checked: bool) -> None:
+    """Replace, here and in inner graphs, what has no JAX form that serves."""
+    for node in graph.toposort():
+        if isinstance(node.op, Scan):
+            inner = node.op.clone()
+            _mend(inner.fgraph, checked)
+            graph.replace_all(list(zip(node.outputs, inner.make_node(*node.inputs).outputs, strict=True)))
+        elif isinstance(node.op, HasInnerGraph):
+            _mend(node.op.fgraph, checked)
+        elif isinstance(node.op, CheckParameterValue):
+            graph.replace(node.outputs[0], _spread(node) if checked else node.inputs[0])
+        elif isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Erfcx):
+            graph.replace(node.outputs[0], LikeFirst(erfcx)(node.inputs[0]))
+
+
+def _spread(node: Apply) -> Variable:
+    """A check of parameters, element by element."""
+    value, *scalars = node.inputs
+    conditions = [condition for scalar in scalars for condition in _elements(scalar)]
+    if not conditions:
+        return value
+    is_density = node.op.can_be_replaced_by_ninf  # pyright: ignore[reportAttributeAccessIssue]
+    return LikeFirst(zero_unless if is_density else _nan_unless)(value, *conditions)  # pyright: ignore[reportReturnType]
+
+
+def _elements(condition: Variable) -> Iterator[Variable]:
+    """The arrays of which all elements must be true for a condition to be."""
+    if isinstance(condition, Constant) and np.all(condition.data):
+        return
+    node = condition.owner
+    inside = None
+    if (
+        (node is not None and isinstance(node.op, ScalarFromTensor | TensorFromScalar))
+        or (node is not None and isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, AND))
+        or (node is not None and isinstance(node.op, MakeVector))
+    ):
+        inside = node.inputs
+    elif node is not None and isinstance(node.op, All):
+        axis = node.op.axis
+        if axis is None or len(axis) == node.inputs[0].type.ndim:
+            inside = node.inputs
+    if inside is None:
+        yield condition
+    for variable in inside or ():
+        yield from _elements(variable)
+
+
+def _import_funcify() -> Any:
+    """PyTensor's conversion to JAX; in a thread where JAX's settings are those of the process, not of a context."""
+    before = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        from pytensor.link.jax.dispatch import jax_funcify
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    jax_funcify.register(LikeFirst, lambda op, **_: op.function)
+    return jax_funcify
+
+
+def _as_jax(graph: FunctionGraph) -> Callable[..., Any]:
+    with ThreadPoolExecutor(1) as new_thread:
+        funcify = new_thread.submit(_import_funcify).result()
+    try:
+        with jax.ensure_compile_time_eval():  # constants are to outlive the trace that this may happen in
+            return funcify(graph)
+    except (NotImplementedError, ImportError) as error:
+        raise ModelError(
+            f"a part of the model has no JAX form: {first_line(error)} Write that part with other PyTensor operations."
+        ) from error
+
+
+def _typed(array: Any, dtype: str) -> Any:
+    """The array in the graph's type, as far as JAX's precision allows."""
+    return jnp.asarray(array).astype(jax.dtypes.canonicalize_dtype(dtype))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without warnings that 64-bit types of the graph are 32-bit ones here, which is what JAX is set to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Ee]xplicitly requested dtype")
+        warnings.filterwarnings("ignore", message=".*overflow encountered in cast")
+        yield
