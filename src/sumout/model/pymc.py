@@ -11,7 +11,7 @@ Two kinds of latents are not what they seem. A DiracDelta can take one value onl
 vector of counts with one trial (Multinomial) the discrete site is the index of the one.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -24,6 +24,7 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 from jaxtyping import Array
+from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import replace_rvs_by_values
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import RandomType, random_generator_type
@@ -34,9 +35,18 @@ from sumout.jaxpr.equations import used_inputs
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.numpyro_sites import find_forward
 from sumout.model.program import ContinuousSite, DiscreteSite, Program
-from sumout.model.pymc_data import Inputs, read_inputs, shared_variables
-from sumout.model.pymc_graphs import make_function
-from sumout.model.pymc_supports import ends, is_dirac, is_discrete, is_one_of_many, law_of, num_trials, refuse_law
+from sumout.model.pymc_data import Inputs, by_values, read_inputs, shared_variables, transforms_of
+from sumout.model.pymc_graphs import Function, make_function
+from sumout.model.pymc_supports import (
+    ends,
+    is_dirac,
+    is_discrete,
+    is_one_of_many,
+    is_site,
+    law_of,
+    num_trials,
+    refuse_law,
+)
 from sumout.model.supports import Count, Finite, Support, whole_numbers
 from sumout.model.validation import first_line
 from sumout.randomness import as_jax_key
@@ -88,18 +98,17 @@ def program(model: pm.Model) -> Program:
 
 def _program(model: pm.Model) -> Program:
     _refuse(model)
-    terms = _terms(model)
     latent = [rv for rv in model.free_RVs if not is_dirac(rv)]
-    values = model.replace_rvs_by_values([*model.free_RVs, *model.deterministics])
-    shown = dict(zip([v.name for v in [*model.free_RVs, *model.deterministics]], values, strict=True))
-    inputs = read_inputs(model, [*model.logp(terms, sum=False), *values], latent)
+    terms = [*latent, *model.observed_RVs, *model.potentials]
+    shown = [v for v in [*model.free_RVs, *model.deterministics] if not is_site(v)]
+    inputs = read_inputs(model, {"terms": _log_terms(model, terms), "shown": by_values(model, shown)}, latent)
     sites = _find_sites(model, inputs, latent)
     made = _Model(
         inputs=inputs,
         sites=sites,
-        terms=dict(zip([v.name for v in terms], inputs.place(model.logp(terms, sum=False)), strict=True)),
-        terms_without_jacobian=inputs.place(model.logp(terms, jacobian=False, sum=False)),
-        shown={name: inputs.place([graph])[0] for name, graph in shown.items() if name not in sites.discrete},
+        terms=tuple(v.name for v in terms),
+        terms_without_jacobian=inputs.place(_log_terms(model, terms, jacobian=False)),
+        shown=tuple(v.name for v in shown),
         is_checked=model.check_bounds,
     )
     forward, draw_forward = made.find_forward(model)
@@ -113,14 +122,14 @@ def _program(model: pm.Model) -> Program:
         constrain_named=made.constrain,
         log_likelihood_named=None if is_scaled else partial(made.log_terms, observed),
         log_joint_without_data=None if is_scaled else partial(made.log_joint_without, (*forward, *observed)),
-        log_terms_named=partial(made.log_terms, list(made.terms)),
+        log_terms_named=partial(made.log_terms, made.terms),
         log_joint_without_jacobian=partial(made.log_joint_without, forward, is_jacobian=False),
         draw_forward_named=draw_forward,
         forward=forward,
         observed={rv.name: inputs.value_of(model.rvs_to_values[rv]) for rv in model.observed_RVs},
         constant=_constant_data(model),
         coords=_coords(model),
-        order=tuple(shown),
+        order=tuple(v.name for v in [*model.free_RVs, *model.deterministics]),
         initial=_initial_values(model, sites),
         laws={rv.name: law_of(rv) for rv in model.basic_RVs},
         dims=_dims(model, sites),
@@ -136,50 +145,41 @@ class _Model:
     Attributes:
         inputs: what its graphs are functions of.
         sites: its latents.
-        terms: graphs of the log densities of all variables and of the potentials, by name.
-        terms_without_jacobian: the same, in the coordinates of the user.
-        shown: graphs of the values that the user sees, but for discrete sites.
+        terms: names of all variables and potentials that have a log density.
+        terms_without_jacobian: graphs of their log densities in the coordinates of the user.
+        shown: names of what the user sees, but for discrete sites.
         is_checked: whether parameters are checked.
     """
 
     inputs: Inputs
     sites: "_Sites"
-    terms: dict[str, Variable]
+    terms: tuple[str, ...]
     terms_without_jacobian: list[Variable]
-    shown: dict[str, Variable]
+    shown: tuple[str, ...]
     is_checked: bool
 
-    def _function(self, outputs: Iterable[Variable]) -> Callable[[Named, Named, Named], list[Any]]:
-        """A JAX function of x, z and data for some graphs."""
-        run = make_function(self.inputs.variables, list(outputs), checked=self.is_checked)
-        return lambda x, z, data: run(*self.inputs.arguments(self.sites.values(x, z), data))
+    def _run(self, function: Function, x: Named, z: Named, data: Named) -> list[Any]:
+        return function(*self.inputs.arguments(self.sites.values(x, z), data))
 
     @cached_property
-    def _run_terms(self) -> Callable[[Named, Named, Named], list[Any]]:
-        return self._function(self.terms.values())
-
-    @cached_property
-    def _run_terms_without_jacobian(self) -> Callable[[Named, Named, Named], list[Any]]:
-        return self._function(self.terms_without_jacobian)
-
-    @cached_property
-    def _run_shown(self) -> Callable[[Named, Named, Named], list[Any]]:
-        return self._function(self.shown.values())
+    def _without_jacobian(self) -> Function:
+        return make_function(self.inputs.variables, self.terms_without_jacobian, self.is_checked)
 
     def log_joint_without(self, left_out: Sequence[str], x: Named, z: Named, data: Named, is_jacobian: bool = True):
         """The log density without some of its terms."""
-        run = self._run_terms if is_jacobian else self._run_terms_without_jacobian
-        found = zip(self.terms, run(x, z, data), strict=True)
+        function = self.inputs.functions["terms"] if is_jacobian else self._without_jacobian
+        found = zip(self.terms, self._run(function, x, z, data), strict=True)
         return sum((jnp.sum(jnp.asarray(term, float)) for name, term in found if name not in left_out), start=0.0)
 
     def log_terms(self, names: Sequence[str], x: Named, z: Named, data: Named) -> dict[str, Array]:
         """Some of the terms."""
-        found = dict(zip(self.terms, self._run_terms(x, z, data), strict=True))
+        found = dict(zip(self.terms, self._run(self.inputs.functions["terms"], x, z, data), strict=True))
         return {name: jnp.asarray(found[name], float) for name in names}
 
     def constrain(self, x: Named, z: Named, data: Named) -> dict[str, Array]:
         """What the user sees of x, and the deterministics."""
-        return {name: jnp.asarray(v) for name, v in zip(self.shown, self._run_shown(x, z, data), strict=True)}
+        found = self._run(self.inputs.functions["shown"], x, z, data)
+        return {name: jnp.asarray(value) for name, value in zip(self.shown, found, strict=True)}
 
     def find_forward(self, model: pm.Model) -> tuple[tuple[str, ...], Callable[..., Named] | None]:
         """Counts that only their own law depends on, and how they are drawn given all else.
@@ -197,11 +197,11 @@ class _Model:
         """A function that draws some variables given all others; None where PyTensor cannot do so by JAX."""
         names = [rv.name for rv in drawn]
         given = {rv: value for rv, value in model.rvs_to_values.items() if rv.name not in names}
-        graphs = replace_rvs_by_values(drawn, rvs_to_values=given, rvs_to_transforms=model.rvs_to_transforms)
+        graphs = replace_rvs_by_values(drawn, rvs_to_values=given, rvs_to_transforms=transforms_of(model))
         generators = {v: random_generator_type() for v in shared_variables(graphs) if isinstance(v.type, RandomType)}
         placed = self.inputs.place(graphs, generators)
         try:
-            run = make_function([*generators.values(), *self.inputs.variables], placed, checked=False)
+            run = make_function([*generators.values(), *self.inputs.variables], placed)
 
             def draw(key: Array, x: Named, z: Named, data: Named) -> Named:
                 keys = jax.random.split(as_jax_key(key), len(generators))
@@ -252,9 +252,6 @@ def _refuse(model: pm.Model) -> None:
             raise ModelError(f"'{variable.name}': a name cannot contain '/', which separates the groups of a result.")
     for rv in model.basic_RVs:
         refuse_law(rv.name, rv, is_latent=rv in model.free_RVs)
-    for rv in model.free_RVs:
-        if is_discrete(rv) and model.rvs_to_transforms[rv] is not None:
-            raise ModelError(f"discrete latent '{rv.name}' has a transform; leave it out (default_transform=None).")
     if not any(is_discrete(rv) and not is_dirac(rv) for rv in model.free_RVs):
         raise ModelError(
             "the model has no discrete latent variable, so there is nothing to sum out "
@@ -262,9 +259,13 @@ def _refuse(model: pm.Model) -> None:
         )
 
 
-def _terms(model: pm.Model) -> list[Variable]:
-    """All that has a log density."""
-    return [*(rv for rv in model.free_RVs if not is_dirac(rv)), *model.observed_RVs, *model.potentials]
+def _log_terms(model: pm.Model, variables: Sequence[Any], jacobian: bool = True) -> list[Any]:
+    """The log densities of variables, then of potentials, element by element."""
+    laws = [v for v in variables if v not in model.potentials]
+    densities = transformed_conditional_logp(
+        laws, rvs_to_values=model.rvs_to_values, rvs_to_transforms=transforms_of(model), jacobian=jacobian
+    )
+    return [*densities, *by_values(model, [v for v in variables if v in model.potentials])]
 
 
 def _find_sites(model: pm.Model, inputs: Inputs, latent: Sequence[Any]) -> _Sites:
@@ -274,7 +275,7 @@ def _find_sites(model: pm.Model, inputs: Inputs, latent: Sequence[Any]) -> _Site
     for rv in latent:
         shape, unconstrained = shapes[rv.name]
         if rv.name not in supports:
-            is_real = model.rvs_to_transforms[rv] is None
+            is_real = transforms_of(model)[rv] is None
             continuous[rv.name] = ContinuousSite(shape, unconstrained, is_real)
         elif is_one_of_many(rv):
             index = f"{rv.name}_index"
@@ -298,9 +299,9 @@ def _find_supports(model: pm.Model, inputs: Inputs, rvs: Sequence[Any]) -> dict[
                 "it allows. Write it by PyMC's own discrete laws (also in a pm.CustomDist with `dist=`)."
             ) from error
     flat = [pt.as_tensor(end).astype("float64") for both in graphs.values() for end in both]
-    placed = inputs.place(model.replace_rvs_by_values(flat))
+    placed = inputs.place(by_values(model, flat))
     with jax.enable_x64(True):  # ends are whole numbers of any size
-        run = make_function(inputs.variables, placed, checked=False)
+        run = make_function(inputs.variables, placed)
         values = {v.name: jax.ShapeDtypeStruct(v.type.shape, v.type.dtype) for v in inputs.values}
         data = {name: np.asarray(array) for name, array in inputs.data.items()}
         closed = jax.make_jaxpr(lambda values, data: run(*inputs.arguments(values, data)))(values, data)
@@ -314,8 +315,8 @@ def _support(rv: Any, shape: tuple[int, ...], lower: np.ndarray | None, upper: n
     if is_one_of_many(rv):
         if lower is None or np.any(np.asarray(lower) != 1):
             raise ModelError(
-                f"discrete latent '{rv.name}' ({law_of(rv)}) is a vector of counts of more than one trial, whose values "
-                "sumout cannot list. With n=1 it can; more trials can be as many Categorical latents."
+                f"discrete latent '{rv.name}' ({law_of(rv)}) is a vector of counts of more than one trial, whose "
+                "values sumout cannot list. With n=1 it can; more trials can be as many Categorical latents."
             )
         return Finite(np.arange(shape[-1]), shape[:-1])
     lower, upper = (None if end is None else np.broadcast_to(end, shape) for end in (lower, upper))

@@ -6,12 +6,13 @@ every input is replaced by one whose type has the shape that it has now. An arra
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 import pymc as pm
+from pymc.logprob.utils import replace_rvs_by_values
 from pymc.pytensorf import constant_fold
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -23,8 +24,8 @@ from pytensor.tensor.type import TensorType
 
 from sumout.errors import ModelError
 from sumout.model.arguments import as_jax, most_traced
-from sumout.model.pymc_graphs import make_function
-from sumout.model.pymc_supports import is_dirac
+from sumout.model.pymc_graphs import Function, make_function
+from sumout.model.pymc_supports import is_dirac, is_discrete
 from sumout.model.validation import first_line
 
 Shapes = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
@@ -40,6 +41,8 @@ class Inputs:
         arrays: the arrays that can be data, by name.
         traced: which of them are.
         replaced: what takes the place of the model's own variables, in the order in which it does.
+        data_variables: the inputs that are data, by their names.
+        functions: of all inputs, for the graphs that they were read for.
     """
 
     values: tuple[Any, ...]
@@ -48,6 +51,7 @@ class Inputs:
     traced: tuple[bool, ...]
     replaced: tuple[dict[Any, Any], ...]
     data_variables: tuple[Any, ...]
+    functions: Mapping[str, Function]
 
     @property
     def data(self) -> dict[str, jax.Array]:
@@ -88,14 +92,15 @@ def shared_variables(graphs: Iterable[Variable]) -> list[Any]:
     return [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
 
 
-def read_inputs(model: pm.Model, graphs: Sequence[Variable], latent: Sequence[Any]) -> Inputs:
+def read_inputs(model: pm.Model, outputs: Mapping[str, Sequence[Variable]], latent: Sequence[Any]) -> Inputs:
     """The inputs of a model, with as many arrays as arguments as can be.
 
     Args:
         model: the model.
-        graphs: of its density, and of all that is shown.
+        outputs: graphs of its density, and of all that is shown.
         latent: its latents, but for those that can take one value only.
     """
+    graphs = [graph for some in outputs.values() for graph in some]
     shapes = find_shapes(model, latent)
     values = {}
     for rv in latent:
@@ -115,29 +120,32 @@ def read_inputs(model: pm.Model, graphs: Sequence[Variable], latent: Sequence[An
             else:
                 placed[own] = constant(array)
         arrays = {name: array for name, (_, array) in found.items()}
-        made = Inputs(tuple(values.values()), shapes, arrays, traced, (*dirac, placed), tuple(variables))
-        _trace(made, graphs, model.check_bounds)
-        return made
+        made = Inputs(tuple(values.values()), shapes, arrays, traced, (*dirac, placed), tuple(variables), {})
+        run = {
+            name: make_function(made.variables, made.place(some), model.check_bounds) for name, some in outputs.items()
+        }
+        shapes_of = [jax.ShapeDtypeStruct(v.type.shape, v.type.dtype) for v in made.variables]
+        for function in run.values():
+            jax.eval_shape(function, *shapes_of)
+        return replace(made, functions=run)
 
     try:
         return most_traced(attempt, tuple(True for _ in found))
     except ModelError:
         raise
+    except NotImplementedError as error:
+        raise ModelError(
+            f"a part of the model has no JAX form: {first_line(error)} Write that part with other PyTensor operations."
+        ) from error
     except Exception as error:
         raise ModelError(f"the model's log density cannot be traced by JAX: {first_line(error)}") from error
 
 
-def _trace(inputs: Inputs, graphs: Sequence[Variable], is_checked: bool) -> None:
-    """See whether all can be traced."""
-    run = make_function(inputs.variables, inputs.place(graphs), checked=is_checked)
-    jax.eval_shape(run, *(jax.ShapeDtypeStruct(v.type.shape, v.type.dtype) for v in inputs.variables))
-
-
 def _resolve(model: pm.Model, rv: Any) -> dict[Any, Any]:
     """The value of a latent that can take only one, in the place of its value variable."""
-    size, value = rv.owner.inputs
+    value = rv.owner.inputs[-1]
     own = model.rvs_to_values[rv]
-    only = model.replace_rvs_by_values([value if value.type.ndim == rv.type.ndim else full(rv.shape, value)])[0]
+    only = by_values(model, [value if value.type.ndim == rv.type.ndim else full(rv.shape, value)])[0]
     return {own: as_tensor(only).astype(own.type.dtype)}
 
 
@@ -160,11 +168,21 @@ def _find_data(model: pm.Model, graphs: Sequence[Variable], lengths: set[Any]) -
     return found
 
 
+def transforms_of(model: pm.Model) -> dict[Any, Any]:
+    """How latents are moved to the real line. PyMC would move counts that it holds as floats, which must stay."""
+    return {rv: None if is_discrete(rv) else transform for rv, transform in model.rvs_to_transforms.items()}
+
+
+def by_values(model: pm.Model, graphs: Sequence[Any]) -> list[Any]:
+    """Graphs with value variables in the place of random ones."""
+    return replace_rvs_by_values(graphs, rvs_to_values=model.rvs_to_values, rvs_to_transforms=transforms_of(model))
+
+
 def find_shapes(model: pm.Model, latent: Sequence[Any]) -> Shapes:
     """Shapes of the latents as the user sees them, and on the real line."""
     graphs = []
     for rv in latent:
-        transform = model.rvs_to_transforms[rv]
+        transform = transforms_of(model)[rv]
         moved = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
         graphs += [as_tensor(rv.shape, dtype="int64", ndim=1), as_tensor(moved.shape, dtype="int64", ndim=1)]
     present = {v: constant(v.get_value()) for v in shared_variables(graphs) if isinstance(v.type, TensorType)}

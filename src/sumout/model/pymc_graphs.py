@@ -37,7 +37,7 @@ from pytensor.tensor.math import All
 from pytensor.tensor.random.op import RandomVariable
 
 from sumout.errors import ModelError
-from sumout.model.validation import RUNNING, first_line, one_at_a_time
+from sumout.model.validation import RUNNING, one_at_a_time
 
 Function = Callable[..., list[Any]]
 
@@ -92,19 +92,19 @@ def _nan_unless(value: Any, *conditions: Any) -> Any:
     return jnp.where(jnp.stack([jnp.asarray(condition).all() for condition in conditions]).all(), value, jnp.nan)
 
 
-def make_function(inputs: Sequence[Variable], outputs: Sequence[Variable], *, checked: bool = True) -> Function:
+def make_function(inputs: Sequence[Variable], outputs: Sequence[Variable], is_checked: bool = False) -> Function:
     """A JAX function of the inputs, which may be in another precision than the graph says.
 
     Args:
         inputs: variables without an owner.
         outputs: graphs of them.
-        checked: whether parameters are checked.
+        is_checked: whether parameters are checked.
     """
     with RUNNING, _quiet():
         graph = FunctionGraph(list(inputs), list(outputs), clone=True).clone(clone_inner_graphs=True)
-        _mend(graph, checked)
+        _mend(graph, is_checked)
         JAX.optimizer.rewrite(graph)
-        _mend(graph, checked)
+        _mend(graph, is_checked)
         refuse_randomness(graph.outputs, graph.inputs)
     types = [getattr(variable.type, "dtype", None) for variable in inputs]
     made: dict[bool, Callable[..., Any]] = {}  # by precision, in which constants are, too
@@ -140,17 +140,17 @@ def refuse_randomness(graphs: Sequence[Variable], given: Sequence[Variable]) -> 
             )
 
 
-def _mend(graph: FunctionGraph, checked: bool) -> None:
+def _mend(graph: FunctionGraph, is_checked: bool) -> None:
     """Replace, here and in inner graphs, what has no JAX form that serves."""
     for node in graph.toposort():
         if isinstance(node.op, Scan):
             inner = node.op.clone()
-            _mend(inner.fgraph, checked)
+            _mend(inner.fgraph, is_checked)
             graph.replace_all(list(zip(node.outputs, inner.make_node(*node.inputs).outputs, strict=True)))
         elif isinstance(node.op, HasInnerGraph):
-            _mend(node.op.fgraph, checked)
+            _mend(node.op.fgraph, is_checked)
         elif isinstance(node.op, CheckParameterValue):
-            graph.replace(node.outputs[0], _spread(node) if checked else node.inputs[0])
+            graph.replace(node.outputs[0], _spread(node) if is_checked else node.inputs[0])
         elif isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Erfcx):
             graph.replace(node.outputs[0], LikeFirst(erfcx)(node.inputs[0]))
 
@@ -169,18 +169,12 @@ def _elements(condition: Variable) -> Iterator[Variable]:
     """The arrays of which all elements must be true for a condition to be."""
     if isinstance(condition, Constant) and np.all(condition.data):
         return
-    node = condition.owner
-    inside = None
-    if (
-        (node is not None and isinstance(node.op, ScalarFromTensor | TensorFromScalar))
-        or (node is not None and isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, AND))
-        or (node is not None and isinstance(node.op, MakeVector))
-    ):
-        inside = node.inputs
-    elif node is not None and isinstance(node.op, All):
-        axis = node.op.axis
-        if axis is None or len(axis) == node.inputs[0].type.ndim:
-            inside = node.inputs
+    node: Any = condition.owner
+    op = None if node is None else node.op
+    is_and = isinstance(op, Elemwise) and isinstance(op.scalar_op, AND)
+    is_all = isinstance(op, All) and (op.axis is None or len(op.axis) == node.inputs[0].type.ndim)
+    is_open = is_and or is_all or isinstance(op, ScalarFromTensor | TensorFromScalar | MakeVector)
+    inside = node.inputs if is_open else None
     if inside is None:
         yield condition
     for variable in inside or ():
@@ -201,13 +195,8 @@ def _import_funcify() -> Any:
 def _as_jax(graph: FunctionGraph) -> Callable[..., Any]:
     with ThreadPoolExecutor(1) as new_thread:
         funcify = new_thread.submit(_import_funcify).result()
-    try:
-        with jax.ensure_compile_time_eval():  # constants are to outlive the trace that this may happen in
-            return funcify(graph)
-    except (NotImplementedError, ImportError) as error:
-        raise ModelError(
-            f"a part of the model has no JAX form: {first_line(error)} Write that part with other PyTensor operations."
-        ) from error
+    with jax.ensure_compile_time_eval():  # constants are to outlive the trace that this may happen in
+        return funcify(graph)
 
 
 def _typed(array: Any, dtype: str) -> Any:

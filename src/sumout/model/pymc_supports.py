@@ -40,10 +40,12 @@ def law_of(rv: Variable) -> str:
 
 
 def is_discrete(rv: Variable) -> bool:
-    """Whether a variable takes whole numbers only. What is censored may do so as floats."""
+    """Whether a variable takes whole numbers only. What is censored or truncated may do so as floats."""
     op: Any = rv.owner.op  # pyright: ignore[reportOptionalMemberAccess]
     if isinstance(op, CensoredRV):
         return is_discrete(rv.owner.inputs[0])  # pyright: ignore[reportOptionalMemberAccess]
+    if isinstance(op, TruncatedRV):
+        return is_discrete(_base_of_truncated(rv.owner))
     return np.dtype(rv.type.dtype).kind in "biu"  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -55,6 +57,12 @@ def is_dirac(rv: Variable) -> bool:
 def is_one_of_many(rv: Variable) -> bool:
     """Whether a variable is a vector of counts."""
     return isinstance(rv.owner.op, ONE_OF_MANY)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def is_site(variable: Variable) -> bool:
+    """Whether a variable is a discrete site as it is."""
+    is_law = variable.owner is not None and hasattr(variable.owner.op, "ndim_supp")
+    return is_law and is_discrete(variable) and not is_dirac(variable) and not is_one_of_many(variable)
 
 
 def num_trials(rv: Variable) -> Variable:
@@ -113,8 +121,24 @@ def _from(lowest: int) -> Callable[[Apply], Ends]:
     return lambda node: (lowest, np.inf)
 
 
+def _highest(parameter: Variable) -> Any:
+    """The highest value of a parameter: where it is a discrete latent, that of its law."""
+    try:
+        return ends(parameter)[1]
+    except KeyError:
+        return parameter
+
+
 def _up_to_trials(node: Apply) -> Ends:
-    return 0, _parameters(node)[0]
+    return 0, _highest(_parameters(node)[0])
+
+
+def _uniform(node: Apply) -> Ends:
+    lower, upper = _parameters(node)
+    try:
+        return ends(lower)[0], _highest(upper)
+    except KeyError:
+        return lower, _highest(upper)
 
 
 def _categories(node: Apply) -> Ends:
@@ -126,9 +150,13 @@ def _drawn_from_urn(node: Apply) -> Ends:
     return pt.maximum(0, drawn - bad), pt.minimum(good, drawn)
 
 
+def _base_of_truncated(node: Any) -> Variable:
+    return node.op.base_rv_op.make_node(*node.inputs[:-2]).default_output()
+
+
 def _truncated(node: Any) -> Ends:
-    *inside, lower, upper = node.inputs
-    lowest, highest = ends(node.op.base_rv_op.make_node(*inside).default_output())
+    lower, upper = node.inputs[-2:]
+    lowest, highest = ends(_base_of_truncated(node))
     return pt.maximum(lowest, pt.ceil(lower)), pt.minimum(highest, pt.floor(upper))
 
 
@@ -165,7 +193,7 @@ RULES: dict[type, Callable[[Any], Ends]] = {
     laws.NegBinomialRV: _from(0),
     laws.GeometricRV: _from(1),
     laws.HyperGeometricRV: _drawn_from_urn,
-    DiscreteUniformRV: lambda node: tuple(_parameters(node)),
+    DiscreteUniformRV: _uniform,
     DiscreteWeibullRV: _from(0),
     DiracDeltaRV: lambda node: (node.inputs[-1], node.inputs[-1]),
     TruncatedRV: _truncated,
@@ -178,6 +206,8 @@ ARITHMETIC: dict[type, Callable[..., Ends]] = {
     ps.Sub: lambda one, other: (one[0] - other[1], one[1] - other[0]),
     ps.Neg: lambda one: (-one[1], -one[0]),
     ps.Cast: lambda one: one,
+    ps.Floor: lambda one: (pt.floor(one[0]), pt.floor(one[1])),
+    ps.Ceil: lambda one: (pt.ceil(one[0]), pt.ceil(one[1])),
     ps.Maximum: lambda one, other: (pt.maximum(one[0], other[0]), pt.maximum(one[1], other[1])),
     ps.Minimum: lambda one, other: (pt.minimum(one[0], other[0]), pt.minimum(one[1], other[1])),
     ps.Clip: lambda one, lower, upper: (pt.clip(one[0], lower[0], upper[0]), pt.clip(one[1], lower[1], upper[1])),

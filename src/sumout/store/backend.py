@@ -168,7 +168,8 @@ class MemoryBackend(DrawBuffer):
         program = postprocess.program
         return build_tree(
             groups, run.kernel.tuned(checkpoint.states), program.observed,
-            constant=program.constant, coords=program.coords, dims=postprocess.dims, coordinates=postprocess.coordinates, attrs=postprocess.attrs({**run.attrs, **ended}),
+            constant=program.constant, coords=program.coords, dims=postprocess.dims,
+            coordinates=postprocess.coordinates, attrs=postprocess.attrs({**run.attrs, **ended}),
         )  # fmt: skip
 
 
