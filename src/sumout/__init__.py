@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sumout.plan.target import gradient_estimator
     from sumout.reports.explain import explain
     from sumout.reports.report import report
+    from sumout.results.inference_data import to_inference_data
     from sumout.results.marginals import marginals
     from sumout.results.summary import summary
     from sumout.run.sample import sample
@@ -51,6 +52,7 @@ _LATER = {
     "report": "reports.report",
     "sample": "run.sample",
     "summary": "results.summary",
+    "to_inference_data": "results.inference_data",
 }
 
 __all__ = [
@@ -79,6 +81,7 @@ __all__ = [
     "report",
     "sample",
     "summary",
+    "to_inference_data",
 ]
 
 

@@ -62,6 +62,7 @@ def _model_in_context() -> Any:
     model = None if pymc is None else pymc.Model.get_context(error_if_none=False)
     if model is None:
         raise OptionError(
-            "no model was given: pass a Program, a NumPyro model or a PyMC model, or call this inside `with pm.Model():`."
+            "no model was given: pass a Program, a NumPyro model or a PyMC model, or call this inside `with model:` of "
+            "a PyMC model."
         )
     return model

@@ -35,7 +35,15 @@ from sumout.jaxpr.equations import used_inputs
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.numpyro_sites import find_forward
 from sumout.model.program import ContinuousSite, DiscreteSite, Program
-from sumout.model.pymc_data import Inputs, by_values, read_inputs, shared_variables, transforms_of
+from sumout.model.pymc_data import (
+    Inputs,
+    all_variables,
+    by_values,
+    observed_variables,
+    read_inputs,
+    shared_variables,
+    transforms_of,
+)
 from sumout.model.pymc_graphs import Function, make_function
 from sumout.model.pymc_supports import (
     ends,
@@ -68,7 +76,7 @@ def kept_program(model: pm.Model) -> Program:
 
 def _state_of(model: pm.Model) -> tuple[list[Any], list[np.ndarray]]:
     """All that a program is made of: variables of the model, and present values of what is shared."""
-    variables = [*model.basic_RVs, *model.deterministics, *model.potentials]
+    variables = [*all_variables(model), *model.deterministics, *model.potentials]
     given = [value for value in model.rvs_to_initial_values.values() if value is not None]
     shared = [
         v for v in shared_variables([*variables, *model.rvs_to_values.values()]) if isinstance(v.type, TensorType)
@@ -99,7 +107,7 @@ def program(model: pm.Model) -> Program:
 def _program(model: pm.Model) -> Program:
     _refuse(model)
     latent = [rv for rv in model.free_RVs if not is_dirac(rv)]
-    terms = [*latent, *model.observed_RVs, *model.potentials]
+    terms = [*latent, *observed_variables(model), *model.potentials]
     shown = [v for v in [*model.free_RVs, *model.deterministics] if not is_site(v)]
     inputs = read_inputs(model, {"terms": _log_terms(model, terms), "shown": by_values(model, shown)}, latent)
     sites = _find_sites(model, inputs, latent)
@@ -112,8 +120,8 @@ def _program(model: pm.Model) -> Program:
         is_checked=model.check_bounds,
     )
     forward, draw_forward = made.find_forward(model)
-    observed = [rv.name for rv in model.observed_RVs]
-    is_scaled = any("Minibatch" in type(rv.owner.op).__name__ for rv in model.observed_RVs)
+    observed = [rv.name for rv in observed_variables(model)]
+    is_scaled = any("Minibatch" in type(rv.owner.op).__name__ for rv in observed_variables(model))
     return Program(
         x=sites.continuous,
         z=sites.discrete,
@@ -126,12 +134,12 @@ def _program(model: pm.Model) -> Program:
         log_joint_without_jacobian=partial(made.log_joint_without, forward, is_jacobian=False),
         draw_forward_named=draw_forward,
         forward=forward,
-        observed={rv.name: inputs.value_of(model.rvs_to_values[rv]) for rv in model.observed_RVs},
+        observed={rv.name: inputs.value_of(model.rvs_to_values[rv]) for rv in observed_variables(model)},
         constant=_constant_data(model),
         coords=_coords(model),
         order=tuple(v.name for v in [*model.free_RVs, *model.deterministics]),
         initial=_initial_values(model, sites),
-        laws={rv.name: law_of(rv) for rv in model.basic_RVs},
+        laws={rv.name: law_of(rv) for rv in all_variables(model)},
         dims=_dims(model, sites),
         fixed=inputs.fixed,
         name=model.name or "model",
@@ -245,12 +253,12 @@ class _Sites:
 
 def _refuse(model: pm.Model) -> None:
     """Refuse what cannot work, before anything is computed."""
-    for variable in [*model.basic_RVs, *model.deterministics]:
+    for variable in [*all_variables(model), *model.deterministics]:
         if variable.name in ("chain", "draw"):
             raise ModelError(f"'{variable.name}': results use this name for their own dimension; choose another one.")
         if "/" in variable.name:
             raise ModelError(f"'{variable.name}': a name cannot contain '/', which separates the groups of a result.")
-    for rv in model.basic_RVs:
+    for rv in all_variables(model):
         refuse_law(rv.name, rv, is_latent=rv in model.free_RVs)
     if not any(is_discrete(rv) and not is_dirac(rv) for rv in model.free_RVs):
         raise ModelError(
@@ -351,7 +359,7 @@ def value_is_prior(value: Any) -> bool:
 
 def _constant_data(model: pm.Model) -> dict[str, np.ndarray]:
     """The `pm.Data` that are not observations, as PyMC has them in its results."""
-    observations = {model.rvs_to_values[rv] for rv in model.observed_RVs}
+    observations = {model.rvs_to_values[rv] for rv in observed_variables(model)}
     return {v.name: np.asarray(v.get_value()) for v in model.data_vars if v not in observations}
 
 

@@ -152,7 +152,7 @@ def _resolve(model: pm.Model, rv: Any) -> dict[Any, Any]:
 def _find_data(model: pm.Model, graphs: Sequence[Variable], lengths: set[Any]) -> dict[str, tuple[Any, np.ndarray]]:
     """Shared variables and observed arrays with their present values, by names of their own."""
     found: dict[str, tuple[Any, np.ndarray]] = {}
-    for rv in model.observed_RVs:
+    for rv in observed_variables(model):
         own = model.rvs_to_values[rv]
         if isinstance(own, Constant):
             found[rv.name] = own, np.asarray(own.data)
@@ -166,6 +166,18 @@ def _find_data(model: pm.Model, graphs: Sequence[Variable], lengths: set[Any]) -
             name += "_"
         found[name] = own, np.asarray(own.get_value())
     return found
+
+
+def observed_variables(model: pm.Model) -> list[Any]:
+    """The observed variables, each once: posterior predictive sampling leaves some in PyMC's list a second time."""
+    return list(
+        dict.fromkeys(rv for rv in model.observed_RVs if rv in model.rvs_to_values and rv not in model.free_RVs)
+    )
+
+
+def all_variables(model: pm.Model) -> list[Any]:
+    """All that has a law."""
+    return [*model.free_RVs, *observed_variables(model)]
 
 
 def transforms_of(model: pm.Model) -> dict[Any, Any]:

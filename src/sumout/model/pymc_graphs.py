@@ -28,7 +28,8 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import AND
+from pytensor.link.utils import fgraph_to_python
+from pytensor.scalar.basic import AND, Composite
 from pytensor.scalar.math import Erfcx
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
@@ -181,25 +182,53 @@ def _elements(condition: Variable) -> Iterator[Variable]:
         yield from _elements(variable)
 
 
-def _import_funcify() -> Any:
-    """PyTensor's conversion to JAX; in a thread where JAX's settings are those of the process, not of a context."""
+def _import_conversion() -> Any:
+    """PyTensor's conversions to JAX; in a thread where JAX's settings are those of the process, not of a context."""
     before = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        from pytensor.link.jax.dispatch import jax_funcify
+        from pytensor.link.jax.dispatch import jax_funcify, jax_typify
     finally:
         jax.config.update("jax_enable_x64", before)
     jax_funcify.register(LikeFirst, lambda op, **_: op.function)
-    return jax_funcify
+    return jax_funcify, jax_typify
 
 
 def _as_jax(graph: FunctionGraph) -> Callable[..., Any]:
     with ThreadPoolExecutor(1) as new_thread:
-        funcify = new_thread.submit(_import_funcify).result()
+        funcify, typify = new_thread.submit(_import_conversion).result()
+
+    def convert(op: Any, node: Any = None, **options: Any) -> Callable[..., Any]:
+        return _in_its_type(funcify(op, node=node, **options), node)
+
     with jax.ensure_compile_time_eval():  # constants are to outlive the trace that this may happen in
-        return funcify(graph)
+        return fgraph_to_python(graph, convert, type_conversion_fn=typify, fgraph_name="pymc_graph")
 
 
-def _typed(array: Any, dtype: str) -> Any:
+def _in_its_type(function: Callable[..., Any], node: Apply) -> Callable[..., Any]:
+    """An operation with results, and operands of arithmetic, of the types that PyTensor says.
+
+    JAX gives way to a float32 where it meets whole numbers, or what comes from a Python number; PyTensor does not.
+    """
+    types = [getattr(output.type, "dtype", None) for output in node.outputs]
+    is_float = [isinstance(dtype, str) and dtype.startswith("float") for dtype in types]
+    if not any(is_float):  # shapes among them must stay what Python can count with
+        return function
+    is_arithmetic = isinstance(node.op, Elemwise) and not isinstance(node.op.scalar_op, Composite)
+    given = [np.dtype(getattr(v.type, "dtype", None) or "V").kind for v in node.inputs]
+    moved = [kind == "f" or (kind in "iu" and "f" not in given) for kind in given]
+
+    def run(*operands: Any) -> Any:
+        if is_arithmetic:
+            operands = tuple(_typed(a, types[0]) if move else a for a, move in zip(operands, moved, strict=True))
+        results = function(*operands)
+        if not isinstance(results, list | tuple):
+            return _typed(results, types[0])
+        return [_typed(r, t) if yes else r for r, t, yes in zip(results, types, is_float, strict=True)]
+
+    return run
+
+
+def _typed(array: Any, dtype: Any) -> Any:
     """The array in the graph's type, as far as JAX's precision allows."""
     return jnp.asarray(array).astype(jax.dtypes.canonicalize_dtype(dtype))
 

@@ -9,6 +9,7 @@ variance is; a single draw cannot know its own noise.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from sumout.errors import OptionError
 from sumout.jaxpr.equations import traced_once
 from sumout.jaxpr.primitives import LOOPS, names_of
 from sumout.jaxpr.walk import names_in
+from sumout.model.front_ends import as_program
 from sumout.model.program import Data, Nuisance, Program
 from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import STAY
@@ -122,7 +124,7 @@ def estimate_gradient(
 
 
 def gradient_estimator(
-    program: Program, num_samples: int = 1, *, plan: Mapping[str, str] | None = None
+    program: Program | Any, num_samples: int = 1, *, plan: Mapping[str, str] | None = None
 ) -> Callable[[Array, Array, Nuisance], tuple[Array, Nuisance]]:
     """An unbiased stochastic gradient of log p(x|y), for use in a loop of one's own.
 
@@ -130,7 +132,7 @@ def gradient_estimator(
     and vmapped.
 
     Args:
-        program: from `sumout.program` or `sumout.density`.
+        program: from `sumout.program` or `sumout.density`, or a PyMC model.
         num_samples: how many draws of z to average over.
         plan: what to do with a discrete site, by name, as for `sumout.sample`. Sites that are summed out add no noise;
             `"draw"` has them drawn.
@@ -151,6 +153,7 @@ def gradient_estimator(
     """
     if not isinstance(num_samples, int) or num_samples < 1:
         raise OptionError(f"num_samples={num_samples!r}: the number of draws to average over must be at least 1.")
+    program = as_program(program)
     target = make_target(plan_for(program, plan))
 
     def estimator(key: Array, x: Array, z: Nuisance) -> tuple[Array, Nuisance]:

@@ -86,7 +86,7 @@ def set_up(program: Program, kernel: Any, overrides: Mapping[str, str] | None) -
 
 
 def sample(
-    program: Any = None,
+    program: Program | Any = None,
     kernel: Kernel | str | None = None,
     *,
     draws: int = 1000,
