@@ -1,5 +1,8 @@
 """PyMC models as users write them, of many kinds: every discrete law that PyMC has, and every way of giving data."""
 
+import warnings
+from contextlib import contextmanager
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -10,6 +13,14 @@ MODELS = {}
 RNG = np.random.default_rng(1)
 TWO_GROUPS = np.array([-2.1, 1.9, -1.7, 2.4, 2.2, -2.6])
 COUNTS = np.array([3, 0, 1, 7, 9, 6])
+
+
+@contextmanager
+def imputing():
+    """Without PyMC's warning that it imputes missing values."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pm.exceptions.ImputationWarning)
+        yield
 
 
 def pymc_model(make):
@@ -40,8 +51,7 @@ def coal():
         switch = pm.DiscreteUniform("switch", years.min(), years.max())
         early, late = pm.Exponential("early", 1), pm.Exponential("late", 1)
         rate = pm.math.switch(switch >= years, early, late)
-        with np.testing.suppress_warnings() as quiet:
-            quiet.filter(pm.exceptions.ImputationWarning)
+        with imputing():
             pm.Poisson("disasters", rate, observed=counts)
     return model
 
@@ -326,9 +336,10 @@ def scanned():
     with pm.Model() as model:
         z = pm.Bernoulli("z", 0.4, shape=5)
         decay, jump = pm.Beta("decay", 2, 2), pm.Normal("jump", 1, 1)
-        level, _ = pytensor.scan(
+        level = pytensor.scan(
             lambda hit, before, decay, jump: decay * before + jump * hit,
             sequences=[z], outputs_info=[pt.as_tensor(0.0, dtype=pytensor.config.floatX)], non_sequences=[decay, jump],
+            return_updates=False,
         )  # fmt: skip
         pm.Normal("y", level, 0.5, observed=[0.1, 1.2, 0.6, 1.4, 0.7])
     return model
@@ -351,8 +362,7 @@ def imputed():
     """Missing continuous and discrete predictors."""
     smokes = np.ma.masked_values([1, 0, -1, 1, -1], -1)
     weight = np.array([0.3, np.nan, 1.2, -0.4, 0.9])
-    with pm.Model() as model, np.testing.suppress_warnings() as quiet:
-        quiet.filter(pm.exceptions.ImputationWarning)
+    with pm.Model() as model, imputing():
         p = pm.Beta("p", 2, 2)
         a = pm.Bernoulli("smokes", p, observed=smokes)
         b = pm.Normal("weight", 0, 1, observed=weight)

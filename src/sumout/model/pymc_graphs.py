@@ -27,7 +27,7 @@ from pytensor.compile.mode import JAX
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import graph_inputs
 from pytensor.link.utils import fgraph_to_python
 from pytensor.scalar.basic import AND, Composite
 from pytensor.scalar.math import Erfcx
@@ -35,7 +35,7 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import All
-from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType
 
 from sumout.errors import ModelError
 from sumout.model.validation import RUNNING, one_at_a_time
@@ -101,12 +101,16 @@ def make_function(inputs: Sequence[Variable], outputs: Sequence[Variable], is_ch
         outputs: graphs of them.
         is_checked: whether parameters are checked.
     """
+    if not outputs:
+        return lambda *_: []
+    generators = _generators(outputs, inputs)
     with RUNNING, _quiet():
-        graph = FunctionGraph(list(inputs), list(outputs), clone=True).clone(clone_inner_graphs=True)
+        graph = FunctionGraph([*inputs, *generators], list(outputs), clone=True).clone(clone_inner_graphs=True)
         _mend(graph, is_checked)
         JAX.optimizer.rewrite(graph)
         _mend(graph, is_checked)
-        refuse_randomness(graph.outputs, graph.inputs)
+        if generators:
+            _refuse_randomness(graph)
     types = [getattr(variable.type, "dtype", None) for variable in inputs]
     made: dict[bool, Callable[..., Any]] = {}  # by precision, in which constants are, too
 
@@ -117,28 +121,31 @@ def make_function(inputs: Sequence[Variable], outputs: Sequence[Variable], is_ch
             if precision not in made:
                 made[precision] = _as_jax(graph)
             given = [a if t is None else _typed(a, t) for a, t in zip(arguments, types, strict=True)]
-            return list(made[precision](*given))
+            return list(made[precision](*given, *(None for _ in generators)))
 
     return call
 
 
-def refuse_randomness(graphs: Sequence[Variable], given: Sequence[Variable]) -> None:
+def _generators(outputs: Sequence[Variable], inputs: Sequence[Variable]) -> list[Any]:
+    """Generators of random numbers that graphs refer to, of which at most shapes of draws should be asked for."""
+    return [v for v in graph_inputs(outputs) if isinstance(v.type, RandomType) and v not in inputs]
+
+
+def _refuse_randomness(graph: FunctionGraph) -> None:
     """Refuse a density that is drawn anew whenever it is looked at."""
-    if any(getattr(variable.type, "dtype", None) is None for variable in given):  # generators: it is to be drawn
-        return
-    for variable in ancestors(graphs):
-        if variable.owner is not None and isinstance(variable.owner.op, RandomVariable):
-            kind = type(variable.owner.op).__name__
-            if "Minibatch" in kind:
-                raise ModelError(
-                    "the model takes random minibatches of its data (pm.Minibatch), whose log density is another one "
-                    "at every look: sumout uses all data. Pass them as pm.Data."
-                )
-            name = kind.removesuffix("RV")
+    for node in graph.toposort():
+        if not any(isinstance(v.type, RandomType) for v in node.inputs):
+            continue
+        kind = type(node.op).__name__.removesuffix("RV").removesuffix("Op")
+        if "Minibatch" in kind:
             raise ModelError(
-                f"the log density depends on a random variable of law {name} that is not part of the model (made by "
-                "`.dist()`, or drawn by PyTensor). Give it a name in the model."
+                "the model takes random minibatches of its data (pm.Minibatch), so that its log density is another one "
+                "at every look. sumout uses all data: give them as pm.Data."
             )
+        raise ModelError(
+            f"the log density depends on a random variable of law {kind} that is not part of the model (made by "
+            "`.dist()`, or drawn by PyTensor). Give it a name in the model."
+        )
 
 
 def _mend(graph: FunctionGraph, is_checked: bool) -> None:
@@ -239,4 +246,5 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Ee]xplicitly requested dtype")
         warnings.filterwarnings("ignore", message=".*overflow encountered in cast")
+        warnings.filterwarnings("ignore", message=".*could not link to a BLAS")  # which JAX has
         yield
