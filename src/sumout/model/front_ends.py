@@ -38,12 +38,12 @@ def program(model: Any = None, *args: Any, **kwargs: Any) -> Program:
     if isinstance(model, Program) and not args and not kwargs:
         return model
     if not is_pymc(model):
-        return numpyro_program(model, *args, **kwargs)
+        return numpyro_program(model, *args, **kwargs)  # pyright: ignore[reportArgumentType]
     if args or kwargs:
         raise OptionError("program: a PyMC model takes no arguments; its data are in it (pm.Data, pm.set_data).")
     from sumout.model.pymc import kept_program
 
-    return kept_program(model)
+    return kept_program(model)  # pyright: ignore[reportArgumentType]
 
 
 def as_program(model: Any) -> Any:

@@ -173,7 +173,9 @@ class _Model:
     def _without_jacobian(self) -> Function:
         return make_function(self.inputs.variables, self.terms_without_jacobian, self.is_checked)
 
-    def log_joint_without(self, left_out: Sequence[str], x: Named, z: Named, data: Named, is_jacobian: bool = True):
+    def log_joint_without(
+        self, left_out: Sequence[str], x: Named, z: Named, data: Named, is_jacobian: bool = True
+    ) -> Any:
         """The log density without some of its terms."""
         function = self.inputs.functions["terms"] if is_jacobian else self._without_jacobian
         found = zip(self.terms, self._run(function, x, z, data), strict=True)

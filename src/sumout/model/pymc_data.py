@@ -56,7 +56,7 @@ class Inputs:
     @property
     def data(self) -> dict[str, jax.Array]:
         """The arrays that are arguments of compiled code."""
-        return {v.name: as_jax(self.arrays[v.name]) for v in self.data_variables}
+        return as_jax({v.name: self.arrays[v.name] for v in self.data_variables})  # pyright: ignore[reportReturnType]
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ def find_shapes(model: pm.Model, latent: Sequence[Any]) -> Shapes:
         moved = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
         graphs += [as_tensor(rv.shape, dtype="int64", ndim=1), as_tensor(moved.shape, dtype="int64", ndim=1)]
     present = {v: constant(v.get_value()) for v in shared_variables(graphs) if isinstance(v.type, TensorType)}
-    folded = constant_fold(clone_replace(graphs, present, rebuild_strict=False), raise_not_constant=False)
+    folded: Any = constant_fold(clone_replace(graphs, present, rebuild_strict=False), raise_not_constant=False)  # pyright: ignore[reportArgumentType]
     if all(isinstance(shape, np.ndarray) for shape in folded):
         pairs = [tuple(int(size) for size in shape) for shape in folded]
     else:  # a size that is drawn, or computed in a way that PyTensor does not fold

@@ -107,7 +107,7 @@ def make_function(inputs: Sequence[Variable], outputs: Sequence[Variable], is_ch
     with RUNNING, _quiet():
         graph = FunctionGraph([*inputs, *generators], list(outputs), clone=True).clone(clone_inner_graphs=True)
         _mend(graph, is_checked)
-        JAX.optimizer.rewrite(graph)
+        JAX.optimizer.rewrite(graph)  # pyright: ignore[reportAttributeAccessIssue]
         _mend(graph, is_checked)
         if generators:
             _refuse_randomness(graph)
@@ -160,7 +160,7 @@ def _mend(graph: FunctionGraph, is_checked: bool) -> None:
         elif isinstance(node.op, CheckParameterValue):
             graph.replace(node.outputs[0], _spread(node) if is_checked else node.inputs[0])
         elif isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Erfcx):
-            graph.replace(node.outputs[0], LikeFirst(erfcx)(node.inputs[0]))
+            graph.replace(node.outputs[0], LikeFirst(erfcx).make_node(node.inputs[0]).outputs[0])
 
 
 def _spread(node: Apply) -> Variable:
@@ -170,22 +170,22 @@ def _spread(node: Apply) -> Variable:
     if not conditions:
         return value
     is_density = node.op.can_be_replaced_by_ninf  # pyright: ignore[reportAttributeAccessIssue]
-    return LikeFirst(zero_unless if is_density else _nan_unless)(value, *conditions)  # pyright: ignore[reportReturnType]
+    return LikeFirst(zero_unless if is_density else _nan_unless).make_node(value, *conditions).outputs[0]
 
 
 def _elements(condition: Variable) -> Iterator[Variable]:
     """The arrays of which all elements must be true for a condition to be."""
     if isinstance(condition, Constant) and np.all(condition.data):
         return
-    node: Any = condition.owner
-    op = None if node is None else node.op
+    op: Any = getattr(condition.owner, "op", None)
+    operands: Any = getattr(condition.owner, "inputs", ())
     is_and = isinstance(op, Elemwise) and isinstance(op.scalar_op, AND)
-    is_all = isinstance(op, All) and (op.axis is None or len(op.axis) == node.inputs[0].type.ndim)
+    is_all = isinstance(op, All) and (op.axis is None or len(op.axis) == operands[0].type.ndim)
     is_open = is_and or is_all or isinstance(op, ScalarFromTensor | TensorFromScalar | MakeVector)
-    inside = node.inputs if is_open else None
-    if inside is None:
+    if not is_open:
         yield condition
-    for variable in inside or ():
+        return
+    for variable in operands:
         yield from _elements(variable)
 
 
