@@ -26,7 +26,7 @@ def occupancy():
     seen = jnp.array([[0, 1, 0], [0, 0, 0], [1, 1, 0], [0, 0, 0]])
     with numpyro.plate("site", 4):
         z = numpyro.sample("z", dist.Bernoulli(psi))
-    numpyro.sample("y", dist.Bernoulli(z[:, None] * p).to_event(2), obs=seen)
+    numpyro.sample("y", dist.Bernoulli(z[:, None] * p).expand([4, 3]).to_event(2), obs=seen)
 
 
 def nested_mixture():
