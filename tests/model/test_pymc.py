@@ -223,7 +223,9 @@ def test_vectors_with_one_trial_come_back_as_such(made):
 def test_missing_counts_are_drawn_and_shown(made):
     model, program = made("coal")
     assert program.forward == ("disasters_unobserved",)
-    posterior = sumout.sample(model, draws=300, tune=200, chains=2).posterior
+    result = sumout.sample(model, draws=300, tune=200, chains=2)
+    assert sumout.summary(result).loc["disasters[0]", "sd"] == 0  # which is known
+    posterior = result.posterior
     np.testing.assert_array_equal(posterior.disasters[..., 3], posterior.disasters_unobserved[..., 0])
     rate = posterior.early.where(posterior.switch >= 1854, posterior.late)
     error = (posterior.disasters_unobserved[..., 0] - rate) / np.sqrt(rate)

@@ -53,7 +53,11 @@ def log_weights(structure):
     return sorted(degree.tolist())
 
 
-@pytest.mark.parametrize("twin", [survey, occupancy, nested_mixture, hidden_markov], ids=lambda twin: twin.__name__)
+@pytest.mark.parametrize(
+    "twin",
+    [survey, occupancy, nested_mixture, pytest.param(hidden_markov, marks=pytest.mark.calibration)],
+    ids=lambda twin: twin.__name__,
+)
 def test_one_structure_and_one_marginal_in_both(twin):
     ours, theirs = sumout.program(MODELS[twin.__name__]()), sumout.program(twin)
     one, other = sumout.read(ours), sumout.read(theirs)
@@ -76,6 +80,7 @@ def by_quadrature(program, names):
     states = joint_states(program, num_counts=30)
     total = log_marginal(program, states)
     log_p = np.asarray(jax.lax.map(total, jnp.asarray(points), batch_size=500))
+    log_p = np.where(np.isnan(log_p), -np.inf, log_p)  # far out, where a truncated law has no mass left
     weights = np.exp(log_p - log_p.max())
     one = jax.tree.map(lambda a: a[0], states)
     values = jax.vmap(lambda x: program.constrain(x, one, program.data))(points)
