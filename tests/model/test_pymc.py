@@ -18,6 +18,7 @@ from sumout.errors import ModelError, OptionError
 from sumout.model.initial_values import guess_x, guess_z
 from sumout.model.supports import Count
 from sumout.plan.plan import plan_for
+from sumout.results.summary import examine
 
 from enumeration import joint_states, log_marginal
 from pymc_models import MODELS, TWO_GROUPS
@@ -224,7 +225,7 @@ def test_missing_counts_are_drawn_and_shown(made):
     model, program = made("coal")
     assert program.forward == ("disasters_unobserved",)
     result = sumout.sample(model, draws=300, tune=200, chains=2)
-    assert sumout.summary(result).loc["disasters[0]", "sd"] == 0  # which is known
+    assert examine(result).table.loc["disasters[0]", "sd"] == 0  # which is known
     posterior = result.posterior
     np.testing.assert_array_equal(posterior.disasters[..., 3], posterior.disasters_unobserved[..., 0])
     rate = posterior.early.where(posterior.switch >= 1854, posterior.late)
