@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sumout.model.density import density
-from sumout.model.numpyro import program
+from sumout.model.front_ends import program
 from sumout.model.supports import count, finite, implicit
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sumout.plan.gradient_estimator import gradient_estimator
     from sumout.reports.explain import explain
     from sumout.reports.report import report
+    from sumout.results.inference_data import to_inference_data
     from sumout.results.marginals import marginals
     from sumout.results.numpyro_samples import to_numpyro
     from sumout.results.summary import summary
@@ -56,6 +57,7 @@ _LATER = {
     "sample": "run.sample",
     "steps": "run.steps",
     "summary": "results.summary",
+    "to_inference_data": "results.inference_data",
     "to_numpyro": "results.numpyro_samples",
     "tune": "run.steps",
 }
@@ -88,6 +90,7 @@ __all__ = [
     "sample",
     "steps",
     "summary",
+    "to_inference_data",
     "to_numpyro",
     "tune",
 ]

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sumout.checks.discrete_sites import check_barriers, check_broadcasting, check_influence, check_outside
 from sumout.checks.examination import Examination, Finding
@@ -10,6 +11,7 @@ from sumout.checks.not_finite import check_edges, check_nan, check_start
 from sumout.checks.tails import check_flat, check_scales, check_tails
 from sumout.checks.unbounded_counts import check_counts
 from sumout.errors import ModelWarning
+from sumout.model.front_ends import as_program
 from sumout.model.program import Program
 from sumout.plan.plan import Plan, plan_for
 
@@ -68,13 +70,13 @@ class Checkup:
         return "\n".join([f"{self.name}:", *lines])
 
 
-def check(program: Program, *, plan: Mapping[str, str] | None = None) -> Checkup:
+def check(program: Program | Any, *, plan: Mapping[str, str] | None = None) -> Checkup:
     """Check a program before it is sampled, and say what is wrong with it.
 
     `sumout.sample` does this by itself before the first draw: it raises what is an error here and warns of the rest.
 
     Args:
-        program: from `sumout.program` or `sumout.density`.
+        program: from `sumout.program` or `sumout.density`, or a PyMC model.
         plan: what to do with a discrete site, by name, as for `sumout.sample`.
 
     Returns:
@@ -90,7 +92,7 @@ def check(program: Program, *, plan: Mapping[str, str] | None = None) -> Checkup
         >>> print(found.errors[0][:49])
         the log density does not depend on 'b': its poste
     """
-    return check_plan(plan_for(program, plan))
+    return check_plan(plan_for(as_program(program), plan))
 
 
 def check_plan(plan: Plan) -> Checkup:

@@ -10,7 +10,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -116,13 +116,25 @@ def split_arguments(arguments: Any, trace: Callable[[Any], Any]) -> Arguments:
         return split
 
     arrays = tuple(is_array(leaf) for leaf in leaves)
-    split = _most_traced(attempt, arrays)
+    split = most_traced(attempt, arrays)
     kept = [as_jax(leaf) if traced else _copied(leaf) for leaf, traced in zip(leaves, split.traced, strict=True)]
     return replace(split, leaves=tuple(kept))
 
 
-def _most_traced(attempt: Callable[[tuple[bool, ...]], Arguments], arrays: tuple[bool, ...]) -> Arguments:
-    """The split with as many of the arrays traced as can be."""
+class Split(Protocol):
+    """What says which arrays are traced."""
+
+    @property
+    def traced(self) -> tuple[bool, ...]:
+        """Of all arguments."""
+        ...
+
+
+S = TypeVar("S", bound=Split)
+
+
+def most_traced(attempt: Callable[[tuple[bool, ...]], S], arrays: tuple[bool, ...]) -> S:
+    """The split with as many of the arrays traced as can be; an attempt raises where it fails."""
     try:
         return attempt(arrays)
     except ModelError:

@@ -12,16 +12,29 @@ from sumout.model.supports import Count, Finite, Implicit
 from sumout.randomness import new_key, split, uniform
 
 HALF_WIDTH = 2.0  # x starts uniformly in (−2, 2) on the unconstrained line, as in Stan and NumPyro
+JITTER = 1.0  # around an initial value that the model gives, as in PyMC
 
 
 def guess_x(rng: np.random.Generator, program: Program, count: int) -> np.ndarray:
-    """So many initial values of x. By NumPy, as compiling JAX's generator takes a second."""
-    return rng.uniform(-HALF_WIDTH, HALF_WIDTH, (count, program.num_x)).astype(jnp.result_type(float))
+    """So many initial values of x. By NumPy, as compiling JAX's generator takes a second.
+
+    Where the model gives one, the first is that, and the others lie around it.
+    """
+    x, start = rng.uniform(-HALF_WIDTH, HALF_WIDTH, (count, program.num_x)), 0
+    for name, site in program.x.items():
+        if name in program.initial:
+            around = x[:, start : start + site.size] * (JITTER / HALF_WIDTH)
+            around[:1] = 0
+            x[:, start : start + site.size] = program.initial[name].reshape(-1) + around
+        start += site.size
+    return x.astype(jnp.result_type(float))
 
 
 def guess_z(rng: np.random.Generator, program: Program, count: int) -> dict[str, np.ndarray]:
-    """So many initial values of z: any of its support."""
-    return {name: _guess_site(rng, site, program.data, count) for name, site in program.z.items()}
+    """So many initial values of z: any of its support, but what the model gives where it gives one."""
+    guessed = {name: _guess_site(rng, site, program.data, count) for name, site in program.z.items()}
+    given = {name: program.initial[name].astype(z.dtype) for name, z in guessed.items() if name in program.initial}
+    return guessed | {name: np.repeat(value[None], count, axis=0) for name, value in given.items()}
 
 
 def _guess_site(rng: np.random.Generator, site: DiscreteSite, data: Data, count: int) -> np.ndarray:

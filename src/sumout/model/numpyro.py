@@ -38,7 +38,7 @@ from sumout.model.numpyro_sites import (
     without_placeholders,
 )
 from sumout.model.program import ContinuousSite, DiscreteSite, Program
-from sumout.model.supports import Count, Finite, Support
+from sumout.model.supports import Count, Support, whole_numbers
 from sumout.model.validation import (
     UniqueNames,
     check_data,
@@ -51,7 +51,6 @@ from sumout.model.validation import (
 )
 from sumout.randomness import as_jax_key
 
-MOST_VALUES = 100_000  # of a listed support; above, a variable is treated as a count
 ENDS = ("lower_bound", "upper_bound")  # of an interval, as NumPyro calls them
 
 
@@ -406,32 +405,12 @@ def _support(name: str, site: dict, bounds: dict[str, np.ndarray | None]) -> Sup
             "does not support. Supports that work: booleans, integer intervals, integers from a lower bound up, and "
             "vectors from a Multinomial of one trial outside of loops."
         )
-    if lower is None:
-        raise ModelError(
-            f"the lower end of the support of discrete site '{name}' depends on another latent site; "
-            "shift the variable so that its support starts at a fixed value."
-        )
-    if upper is None or lower.size == 0 or (upper - lower).max() >= MOST_VALUES:
-        # An upper end that moves with another latent is kept by the density, which is zero beyond it.
-        if lower.size and lower.min() != lower.max():
-            raise ModelError(f"discrete site '{name}': the lower end of an infinite support differs between elements.")
-        return Count(shape, int(lower.min()) if lower.size else 0)
-    return _interval(shape, lower.astype(int), upper.astype(int))
+    return whole_numbers(name, shape, lower, upper)
 
 
 def _as_int64(end: np.ndarray | None) -> np.ndarray | None:
     """Short integers could not hold the number of values between two ends."""
     return end.astype(np.int64) if end is not None and end.dtype.kind in "biu" else end
-
-
-def _interval(shape: tuple[int, ...], lower: np.ndarray, upper: np.ndarray) -> Finite:
-    """The integers from `lower` to `upper`, element by element where they differ."""
-    steps = np.arange((upper - lower).max() + 1)
-    if (lower == lower.min()).all() and (upper == upper.max()).all():
-        return Finite(lower.min() + steps, shape)
-    values = lower.reshape(-1, 1) + steps
-    allowed = values <= upper.reshape(-1, 1)
-    return Finite(np.where(allowed, values, lower.reshape(-1, 1)), shape, allowed)
 
 
 def _continuous_site(name: str, site: dict) -> ContinuousSite:

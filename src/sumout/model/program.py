@@ -91,6 +91,11 @@ class Program:
         forward: names of the discrete sites that only their own law depends on. It sums to one over them, and so it is
             not part of `log_joint`; they are drawn from it when all else is known.
         observed: named arrays for the `observed_data` group of a result.
+        constant: named arrays for the `constant_data` group of a result: data that no site is an observation of.
+        coords: labels of the dimensions that have any.
+        order: names of latents and deterministics in the order in which the model has them; empty for x and
+            deterministics, then z.
+        initial: for some sites a value from which to start: of x on the real line, of z its own.
         laws: of the named terms, their distribution and its support in words.
         dims: names of the dimensions of a variable, where the model names them.
         fixed: names of the array arguments the model uses by value, so that they could not be kept as arguments.
@@ -117,6 +122,10 @@ class Program:
     draw_forward_named: Callable[[Array, dict[str, Array], Nuisance, Data], Nuisance] | None = None
     forward: tuple[str, ...] = ()
     observed: Mapping[str, Any] = field(default_factory=dict)
+    constant: Mapping[str, Any] = field(default_factory=dict)
+    coords: Mapping[str, np.ndarray] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    initial: Mapping[str, np.ndarray] = field(default_factory=dict)
     laws: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()

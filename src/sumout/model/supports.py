@@ -14,7 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sumout.errors import OptionError
+from sumout.errors import ModelError, OptionError
+
+MOST_VALUES = 100_000  # of a listed support; above, a variable is treated as a count
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,38 @@ class Implicit:
 
 
 Support = Finite | Count | Implicit
+
+
+def whole_numbers(name: str, shape: tuple[int, ...], lower: np.ndarray | None, upper: np.ndarray | None) -> Support:
+    """The whole numbers between two ends, element by element where they differ.
+
+    Args:
+        name: of the site.
+        shape: of the site.
+        lower: the lower ends, one for each element; None where they depend on another latent.
+        upper: the upper ends likewise; None also where there is none.
+    """
+    if lower is None:
+        raise ModelError(
+            f"the lower end of the support of discrete site '{name}' depends on another latent site; "
+            "shift the variable so that its support starts at a fixed value."
+        )
+    if upper is None or lower.size == 0 or (upper - lower).max() >= MOST_VALUES:
+        # An upper end that moves with another latent is kept by the density, which is zero beyond it.
+        if lower.size and lower.min() != lower.max():
+            raise ModelError(f"discrete site '{name}': the lower end of an infinite support differs between elements.")
+        return Count(shape, int(lower.min()) if lower.size else 0)
+    return _interval(shape, lower.astype(int), upper.astype(int))
+
+
+def _interval(shape: tuple[int, ...], lower: np.ndarray, upper: np.ndarray) -> Finite:
+    """The integers from `lower` to `upper`, element by element where they differ."""
+    steps = np.arange((upper - lower).max() + 1)
+    if (lower == lower.min()).all() and (upper == upper.max()).all():
+        return Finite(lower.min() + steps, shape)
+    values = lower.reshape(-1, 1) + steps
+    allowed = values <= upper.reshape(-1, 1)
+    return Finite(np.where(allowed, values, lower.reshape(-1, 1)), shape, allowed)
 
 
 def finite(values: int | Sequence | np.ndarray, shape: int | tuple[int, ...] = ()) -> Finite:

@@ -19,6 +19,7 @@ from sumout.checks.not_finite import explain_no_start
 from sumout.compile.ahead import briefly
 from sumout.errors import ModelError, OptionError, StartError
 from sumout.model.arguments import as_jax
+from sumout.model.front_ends import as_program
 from sumout.model.program import Nuisance, Program
 from sumout.optimize.lbfgs import ascend_exactly
 from sumout.optimize.maximum import Maximum, build_maximum, refuse_moving_supports
@@ -31,7 +32,7 @@ from sumout.run.starts import Ascents
 
 
 def maximize(
-    program: Program,
+    program: Program | Any,
     *,
     starts: int = 8,
     steps: int = 2000,
@@ -48,7 +49,7 @@ def maximize(
     highest of the optima found is returned. Warns where it may not be one.
 
     Args:
-        program: from `sumout.program` or `sumout.density`.
+        program: from `sumout.program` or `sumout.density`, or a PyMC model.
         starts: number of ascents, each from a point of its own.
         steps: steps of an ascent; where all z is summed out it ends sooner once it has converged.
         learning_rate: of Adam, on the real line, at the first step; not used where all z is summed out.
@@ -72,6 +73,7 @@ def maximize(
         True
     """
     seed = as_seed(seed)
+    program = as_program(program)
     _check_options(program, starts, steps, learning_rate, seed, jacobian)
     aim = program if jacobian else program.without_jacobian()
     refuse_moving_supports(aim)

@@ -6,6 +6,7 @@ from typing import Any
 from jaxtyping import Array
 
 from sumout.errors import OptionError
+from sumout.model.front_ends import as_program
 from sumout.model.program import Nuisance, Program
 from sumout.plan.free_data import fill_in_data, free_data
 from sumout.plan.plan import plan_for
@@ -13,7 +14,7 @@ from sumout.plan.target import estimate_gradient, make_target
 
 
 def gradient_estimator(
-    program: Program, num_samples: int = 1, *, plan: Mapping[str, str] | None = None
+    program: Program | Any, num_samples: int = 1, *, plan: Mapping[str, str] | None = None
 ) -> Callable[..., tuple[Array, Nuisance]]:
     """An unbiased stochastic gradient of log p(x|y), for use in a loop of one's own.
 
@@ -21,7 +22,7 @@ def gradient_estimator(
     and vmapped.
 
     Args:
-        program: from `sumout.program` or `sumout.density`.
+        program: from `sumout.program` or `sumout.density`, or a PyMC model.
         num_samples: how many draws of z to average over.
         plan: what to do with a discrete site, by name, as for `sumout.sample`. Sites that are summed out add no noise;
             `"draw"` has them drawn.
@@ -44,6 +45,7 @@ def gradient_estimator(
     """
     if not isinstance(num_samples, int) or num_samples < 1:
         raise OptionError(f"num_samples={num_samples!r}: the number of draws to average over must be at least 1.")
+    program = as_program(program)
     freed = free_data(program, plan)
     target = make_target(plan_for(freed, plan))
 

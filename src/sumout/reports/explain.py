@@ -8,7 +8,7 @@ import numpy as np
 
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.registry import find_kernel
-from sumout.model.numpyro import program as numpyro_program
+from sumout.model.front_ends import program as make_program
 from sumout.model.program import Program
 from sumout.plan.plan import METHODS, Plan, plan_for
 from sumout.structure.graph import Shape, component_shapes
@@ -44,7 +44,7 @@ def explain(
     """Say in plain words what the discrete sites are, how they depend on each other, and what will be done with them.
 
     Args:
-        program: a Program, or a NumPyro model followed by its arguments.
+        program: a Program, a PyMC model, or a NumPyro model followed by its arguments.
         *args: arguments of the NumPyro model.
         plan: as for `sumout.sample`.
         kernel: as for `sumout.sample`.
@@ -70,7 +70,7 @@ def explain(
         <BLANKLINE>
         Kernel: HMC(step_size=None, num_leapfrog=None, jitter=0.5, target_acceptance=0.9, dense=False)
     """
-    made = program if isinstance(program, Program) else numpyro_program(program, *args, **kwargs)
+    made = program if isinstance(program, Program) else make_program(program, *args, **kwargs)
     planned = plan_for(made, plan)
     return describe(planned, find_kernel(kernel, planned))
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from sumout.adaptation.bias_meter import TOLERANCE
 from sumout.errors import OptionError
+from sumout.model.front_ends import as_program
 from sumout.model.program import Program
 from sumout.plan.plan import Plan, plan_for
 from sumout.reports.discrete_section import discrete_section
@@ -37,7 +38,7 @@ STATS = {
 }
 
 
-def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program | None = None) -> Path:
+def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program | Any = None) -> Path:
     """Write one page of HTML about a run: warnings, plan, summary, draws, z and predictive checks.
 
     The page needs nothing beside itself: no network, no other files, no scripts. The same run gives the same page.
@@ -47,8 +48,8 @@ def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program 
         idata: from `sumout.sample`. A group `posterior_predictive` with names of `observed_data`, if you add one, is
             shown as a predictive check.
         path: the file to write; one that is there already is replaced.
-        program: the one that was sampled from. With it the page also shows the plan and a picture of the structure, and
-            exact marginals of z in place of frequencies.
+        program: the one that was sampled from, or the PyMC model. With it the page also shows the plan and a picture
+            of the structure, and exact marginals of z in place of frequencies.
 
     Returns:
         The path of the page.
@@ -64,6 +65,7 @@ def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program 
         >>> page.name, "<h1>shifted</h1>" in page.read_text()
         ('shifted.html', True)
     """
+    program = None if program is None else as_program(program)
     target = _check(idata, path, program)
     check_matplotlib()
     discrete = np.atleast_1d(idata["posterior"].attrs["discrete"]).tolist()

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -164,6 +165,8 @@ class PostProcessing:
         drawn = {name: np.asarray(value) for name, value in draws.z.items()}
         posterior = {**drawn, **named.pop("posterior")}
         names = [name for name in posterior if name not in drawn] + list(drawn)
+        order = {name: i for i, name in enumerate(self.program.order)}
+        names.sort(key=lambda name: order.get(name, len(order)))
         stats = {STAT_NAMES.get(str(name), str(name)): np.asarray(value) for name, value in vars(draws.info).items()}
         return {
             "posterior": {name: posterior[name] for name in names},
@@ -177,7 +180,9 @@ class PostProcessing:
         """Attributes of the result: those given, its discrete variables, what is held fixed, why no likelihood."""
         left_out = {"log_likelihood": f"left out: {self.likelihood}"} if isinstance(self.likelihood, str) else {}
         notes = {"notes": list(self.program.notes)} if self.program.notes else {}
-        return {**attrs, **left_out, **notes, "discrete": list(self.program.z)}
+        known = {"inference_library": "sumout", "inference_library_version": version("sumout")}
+        tuning = {"tuning_steps": attrs["tune"]} if "tune" in attrs else {}
+        return {**known, **attrs, **tuning, **left_out, **notes, "discrete": list(self.program.z)}
 
     @property
     def dims(self) -> dict[str, list[str]]:
@@ -206,6 +211,8 @@ def build_tree(
     tuned: Mapping[str, Any],
     observed: Mapping[str, Any],
     *,
+    constant: Mapping[str, Any],
+    coords: Mapping[str, Any],
     dims: Mapping[str, list[str]],
     coordinates: list[str],
     attrs: Mapping[str, Any],
@@ -216,6 +223,8 @@ def build_tree(
         groups: arrays of all draws, by group and name.
         tuned: what the warm-up has tuned: one number for each chain, or one for each chain and coordinate.
         observed: the data.
+        constant: data that are not observations.
+        coords: labels along dimensions.
         dims: names of dimensions, by variable.
         coordinates: names of the coordinates of x on the real line.
         attrs: of the posterior.
@@ -223,9 +232,14 @@ def build_tree(
     import xarray as xr  # takes half a second to import
 
     made_by = {"created_at": datetime.now(UTC).isoformat(), "creation_library": "sumout"}
-    whole = {name: _dataset(arrays, dims, ["chain", "draw"]) for name, arrays in groups.items()}
-    if observed:
-        whole["observed_data"] = _dataset(observed, dims, [])
+    known = {"observed_data": observed, "constant_data": constant}
+    lengths = {dim: len(labels) for dim, labels in coords.items()}
+    for first, arrays in ((2, groups.get("posterior", {})), (0, observed), (0, constant)):
+        for name, value in arrays.items():
+            lengths = dict(zip(dims.get(name, ()), np.shape(value)[first:], strict=False)) | lengths
+    labels = _Labels(dims, lengths, coords)
+    whole = {name: labels.dataset(arrays, ["chain", "draw"]) for name, arrays in groups.items()}
+    whole |= {name: labels.dataset(arrays, []) for name, arrays in known.items() if arrays}
     tree = xr.DataTree.from_dict({name: dataset.assign_attrs(made_by) for name, dataset in whole.items()})
     if tuned:
         axes = ("chain", "coordinate", "other_coordinate")
@@ -235,16 +249,32 @@ def build_tree(
     return tree
 
 
-def _dataset(arrays: Mapping[str, Any], dims: Mapping[str, list[str]], first: list[str]) -> "xr.Dataset":
-    """Variables with dimensions named as the user, or else ArviZ, names them, after the first ones."""
-    import xarray as xr
+@dataclass(frozen=True)
+class _Labels:
+    """Names of dimensions and labels along them.
 
-    variables, coords = {}, {}
-    for name, value in arrays.items():
-        array = np.asarray(value)
-        own = range(len(first), array.ndim)
-        named = dict(zip(own, dims.get(name, ()), strict=False))
-        axes = [*first, *(named.get(axis, f"{name}_dim_{axis - len(first)}") for axis in own)]
-        variables[name] = axes, array
-        coords.update({axis: np.arange(size) for axis, size in zip(axes, array.shape, strict=True)})
-    return xr.Dataset(variables, coords)
+    Attributes:
+        dims: names of dimensions, by variable.
+        lengths: of the dimensions. On the real line a variable may be shorter; then it has one of its own.
+        coords: labels along dimensions.
+    """
+
+    dims: Mapping[str, list[str]]
+    lengths: Mapping[str, int]
+    coords: Mapping[str, Any]
+
+    def dataset(self, arrays: Mapping[str, Any], first: list[str]) -> "xr.Dataset":
+        """Variables with dimensions named as the user, or else ArviZ, names them, after the first ones."""
+        import xarray as xr
+
+        variables, coords = {}, {}
+        for name, value in arrays.items():
+            array = np.asarray(value)
+            axes = list(first)
+            for i, size in enumerate(array.shape[len(first) :]):
+                dim = self.dims[name][i] if i < len(self.dims.get(name, ())) else None
+                axes.append(dim if dim is not None and self.lengths[dim] == size else f"{name}_dim_{i}")
+            variables[name] = axes, array
+            for axis, size in zip(axes, array.shape, strict=True):
+                coords[axis] = self.coords[axis] if axis in self.coords else np.arange(size)
+        return xr.Dataset(variables, coords)

@@ -16,6 +16,7 @@ from jaxtyping import Array
 
 from sumout.eliminate.summation import Summation
 from sumout.errors import OptionError
+from sumout.model.front_ends import as_program
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.supports import Finite
 from sumout.plan.plan import Plan, plan_for
@@ -29,11 +30,11 @@ MOST_CANDIDATES = 64  # draws of x whose most probable z is a candidate for the 
 MOST_JUDGES = 512  # draws of x over which the probability of a candidate is averaged
 
 
-def marginals(program: Program, idata: "xr.DataTree", *, plan: Mapping[str, str] | None = None) -> "xr.Dataset":
+def marginals(program: Program | Any, idata: "xr.DataTree", *, plan: Mapping[str, str] | None = None) -> "xr.Dataset":
     """The probabilities of the values of every discrete site, and the most probable joint values.
 
     Args:
-        program: the one that was sampled from.
+        program: the one that was sampled from, or the PyMC model.
         idata: from `sumout.sample`.
         plan: what to do with a discrete site, by name, as for `sumout.sample`; by default as for the program without
             overrides, whatever the plan of the run was. Sites that are drawn are averaged given the others as drawn.
@@ -58,6 +59,7 @@ def marginals(program: Program, idata: "xr.DataTree", *, plan: Mapping[str, str]
     """
     import xarray as xr  # takes half a second to import
 
+    program = as_program(program)
     x, z = _draws(program, idata)
     chosen = plan_for(program, plan)
     table = np.asarray(attentive_jit(partial(_mean_probabilities, chosen))(x, z, program.data))

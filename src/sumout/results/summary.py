@@ -101,7 +101,8 @@ def _continuous(idata: "xr.DataTree", shown: list[str], meters: dict[str, Meter]
         return pd.DataFrame(
             columns=["mean", "sd", "ess_bulk", "ess_tail", "r_hat", "bias_meter", "bias_error"], dtype=float
         )
-    table = arviz_stats.summary(idata, var_names=shown, round_to="none")  # pyright: ignore[reportArgumentType]
+    with np.errstate(invalid="ignore", divide="ignore"):  # a deterministic may be constant
+        table = arviz_stats.summary(idata, var_names=shown, round_to="none")  # pyright: ignore[reportArgumentType]
     columns = [np.zeros((0, 2))]
     for name in shown:
         shape = idata["posterior"][name].shape[2:]

@@ -15,6 +15,7 @@ from sumout.compile.ahead import without_collection
 from sumout.errors import OptionError
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.registry import find_kernel
+from sumout.model.front_ends import as_program
 from sumout.model.program import Nuisance, Program
 from sumout.plan.plan import Plan, plan_for
 from sumout.plan.target import make_target
@@ -85,7 +86,7 @@ def set_up(program: Program, kernel: Any, overrides: Mapping[str, str] | None) -
 
 
 def sample(
-    program: Program,
+    program: Program | Any = None,
     kernel: Kernel | str | None = None,
     *,
     draws: int = 1000,
@@ -102,7 +103,7 @@ def sample(
     """Draw from the posterior of x and z.
 
     Args:
-        program: from `sumout.program` or `sumout.density`.
+        program: from `sumout.program` or `sumout.density`; or a PyMC model, which can be left out inside its context.
         kernel: an object such as `sumout.SGHMC(step_size=0.05)`, its name, or None for the default: HMC, with a move
             on z before every trajectory where some of z is drawn.
         draws: draws to keep from each chain.
@@ -145,6 +146,7 @@ def sample(
         {'chain': 2, 'draw': 50, 'points': 3}
     """
     seed = as_seed(seed)
+    program = as_program(program)
     at_least_one = {"steps": 1 if steps is None else steps, "chunk": 1 if chunk is None else chunk}
     _check_options(program, draws=draws, tune=tune, chains=chains, seed=seed, **at_least_one)
     with stoppable() as stop:

@@ -165,9 +165,11 @@ class MemoryBackend(DrawBuffer):
         run, postprocess = self.run, self.run.postprocess
         is_complete = groups["sample_stats"]["lp"].shape[1] == run.draws
         ended = {"steps": checkpoint.steps, "sampling_time": checkpoint.seconds, "complete": is_complete}
+        program = postprocess.program
         return build_tree(
-            groups, run.kernel.tuned(checkpoint.states), postprocess.program.observed,
-            dims=postprocess.dims, coordinates=postprocess.coordinates, attrs=postprocess.attrs({**run.attrs, **ended}),
+            groups, run.kernel.tuned(checkpoint.states), program.observed,
+            constant=program.constant, coords=program.coords, dims=postprocess.dims,
+            coordinates=postprocess.coordinates, attrs=postprocess.attrs({**run.attrs, **ended}),
         )  # fmt: skip
 
 

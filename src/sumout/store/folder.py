@@ -23,6 +23,8 @@ from sumout.store.backend import Checkpoint, Run
 from sumout.store.format import (
     ABOUT,
     CHECKPOINT,
+    CONSTANT,
+    COORDS,
     FORMAT,
     OBSERVED,
     SECONDS,
@@ -104,8 +106,9 @@ class FolderBackend:
         arrays[CHECKPOINT] = np.array([checkpoint.done, checkpoint.t, checkpoint.steps, drawn])
         arrays[SECONDS] = np.array(checkpoint.seconds)
         if self._number == 0:
-            observed = self.run.postprocess.program.observed
-            arrays.update({f"{OBSERVED}/{name}": np.asarray(value) for name, value in observed.items()})
+            program = self.run.postprocess.program
+            for group, known in ((OBSERVED, program.observed), (CONSTANT, program.constant), (COORDS, program.coords)):
+                arrays.update({f"{group}/{name}": np.asarray(value) for name, value in known.items()})
         write_part(self.folder, self._number, arrays)
         self._number, self._written = self._number + 1, checkpoint.done
         self._waiting, self._warm = [], []

@@ -28,7 +28,8 @@ from sumout.model.program import Program
 FORMAT = 1
 ABOUT = "run.json"
 # Arrays in a part beside the draws; in the checkpoint stand draws, kernel steps, steps a draw, and draws in this part.
-STATE, WARM, CHECKPOINT, SECONDS, TUNED, OBSERVED = "state", "warm", "place", "seconds", "tuned", "observed_data"
+STATE, WARM, CHECKPOINT, SECONDS, TUNED = "state", "warm", "place", "seconds", "tuned"
+OBSERVED, CONSTANT, COORDS = "observed_data", "constant_data", "coords"
 NAME = re.compile(r"part-(?P<number>\d{6,})-(?P<checksum>[0-9a-f]{8})\.npz")
 UNFINISHED = ".unfinished"
 PIECE = 2**20  # bytes read at a time

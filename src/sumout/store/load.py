@@ -15,6 +15,8 @@ from sumout.errors import SamplingWarning, StoreError
 from sumout.results.data_tree import Groups, build_tree
 from sumout.store.format import (
     CHECKPOINT,
+    CONSTANT,
+    COORDS,
     OBSERVED,
     SECONDS,
     STATE,
@@ -69,11 +71,15 @@ def load(store: str | os.PathLike[str], *, skip_damaged: bool = False) -> "xr.Da
         "sampling_time": float(last[SECONDS]),
         "complete": drawn >= noted["draws"],
     }
-    tuned, observed = _by_group(last).get(TUNED, {}), _by_group(read_part(files[0])).get(OBSERVED, {})
-    groups = {group: named for group, named in _by_group(first).items() if group not in (STATE, TUNED, OBSERVED)}
+    tuned, about = _by_group(last).get(TUNED, {}), _by_group(read_part(files[0]))
+    no_draws = (STATE, TUNED, OBSERVED, CONSTANT, COORDS)
+    groups = {group: named for group, named in _by_group(first).items() if group not in no_draws}
     # With one draw of one chain, for dimensions and labels; then all draws in its place.
     one = {group: {name: value[:1, :1] for name, value in named.items()} for group, named in groups.items()}
-    tree = build_tree(one, tuned, observed, dims=noted["dims"], coordinates=noted["coordinates"], attrs=attrs)
+    tree = build_tree(
+        one, tuned, about.get(OBSERVED, {}), constant=about.get(CONSTANT, {}), coords=about.get(COORDS, {}),
+        dims=noted["dims"], coordinates=noted["coordinates"], attrs=attrs,
+    )  # fmt: skip
     for group, variables in groups.items():
         labelled = tree[group].to_dataset()
         arrays = {

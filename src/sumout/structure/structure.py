@@ -15,6 +15,7 @@ from sumout.errors import OptionError, note_unforeseen
 from sumout.jaxpr.equations import traced_once
 from sumout.jaxpr.flatten import flatten
 from sumout.jaxpr.lazy_broadcast import Spread
+from sumout.model.front_ends import as_program
 from sumout.model.program import Data, Nuisance, Program
 from sumout.structure.factors import Factorisation, factorise
 from sumout.structure.graph import Graph, connect
@@ -177,14 +178,14 @@ class Structure:
         )
 
 
-def read(program: Program) -> Structure:
+def read(program: Program | Any) -> Structure:
     """Read off a program how its discrete sites depend on each other.
 
     The program is traced, not run: nothing is declared by the user, and what the reading cannot see into counts as
     depending on everything.
 
     Args:
-        program: from `sumout.program` or `sumout.density`.
+        program: from `sumout.program` or `sumout.density`, or a PyMC model.
 
     Example:
         >>> import jax.numpy as jnp, sumout
@@ -195,6 +196,7 @@ def read(program: Program) -> Structure:
         >>> sumout.read(program)
         Structure(ising: 10 sites, 9 edges, 2 colours, 1 components)
     """
+    program = as_program(program)
     if not isinstance(program, Program):
         raise OptionError(f"expected a Program from sumout.program or sumout.density, got {type(program).__name__}.")
     return program.remember("structure", lambda: _read(program))
