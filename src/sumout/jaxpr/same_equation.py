@@ -1,0 +1,92 @@
+"""Whether two equations do the same: a key of the parameters of an equation that is equal for those that do.
+
+Most parameters are plain values. Functions that an equation calls are compared equation by equation, as JAX traces them
+anew at every call. So are functions with a derivative rule of their own, whose rule must be the same function.
+"""
+
+from typing import Any
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.linear_util import WrappedFun
+
+from sumout.jaxpr.walk import opened
+
+PARTIAL = ("_add_args_", "_prepend_static_args")  # JAX's names for arguments that a rule is given beforehand
+
+
+def parameters_key(eqn: Any) -> Any:
+    """Equal for equations of one primitive that have the same parameters; hashable."""
+    return tuple((name, _key(value)) for name, value in sorted(eqn.params.items(), key=lambda item: item[0]))
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, ClosedJaxpr | Jaxpr):
+        return _function_key(value)
+    if isinstance(value, WrappedFun):
+        return _rule_key(value)
+    if isinstance(value, tuple | list):
+        return tuple(map(_key, value))
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype, value.tobytes()
+    try:
+        hash(value)
+    except TypeError:
+        return _Itself(value)
+    return type(value), value  # 1 and True are not the same
+
+
+class _Itself:
+    """Equal to nothing but the same object."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _function_key(function: ClosedJaxpr | Jaxpr) -> Any:
+    jaxpr, consts = opened(function)
+    numbers = {v: i for i, v in enumerate([*jaxpr.constvars, *jaxpr.invars])}
+
+    def atom(a: Any) -> Any:
+        if isinstance(a, Literal):
+            value = np.asarray(a.val)
+            return a.aval, value.tobytes()
+        return numbers[a]
+
+    equations = []
+    for eqn in jaxpr.eqns:
+        operands = tuple(map(atom, eqn.invars))
+        for v in eqn.outvars:
+            numbers[v] = len(numbers)
+        equations.append((eqn.primitive, operands, parameters_key(eqn), tuple(v.aval for v in eqn.outvars)))
+    types = tuple(v.aval for v in [*jaxpr.constvars, *jaxpr.invars])
+    return types, tuple(map(_Itself, consts)), tuple(equations), tuple(map(atom, jaxpr.outvars))
+
+
+def _rule_key(rule: WrappedFun) -> Any:
+    """A derivative rule: the user's function, which JAX has wrapped up."""
+    inner = _find_wrapped(rule.f)
+    if inner is None or any(getattr(gen, "__name__", "") in PARTIAL for gen, _ in inner.transforms):
+        return _Itself(rule)
+    return _Itself(inner.f)
+
+
+def _find_wrapped(function: Any, depth: int = 3) -> WrappedFun | None:
+    """The wrapped function that a closure of JAX's holds."""
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            continue
+        found = content if isinstance(content, WrappedFun) else None
+        if found is None and depth and callable(content):
+            found = _find_wrapped(content, depth - 1)
+        if found is not None:
+            return found
+    return None
