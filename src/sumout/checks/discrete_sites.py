@@ -55,9 +55,7 @@ def check_outside(exam: Examination) -> Iterator[Finding]:
 
 def _unused_by_terms(program: Program) -> list[str]:
     """Discrete sites that occur in their own term only, where that depends on nothing else, and in no deterministic."""
-    terms_named = program.log_terms_named
-    assert terms_named is not None
-    terms = _inputs(lambda x, z, data: terms_named(program.unravel(x), z, data), program)
+    terms = _inputs(program.log_terms, program)
     unused = [
         name
         for name in program.z

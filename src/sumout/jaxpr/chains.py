@@ -111,9 +111,10 @@ def find_updates(closed: ClosedJaxpr, fewest: int) -> Chains[Updates]:
     following: dict[Var, Any] = {}
     for out, eqn in scatters.items():
         before = eqn.invars[0]
-        if isinstance(before, Var) and before in scatters and uses[before] == 1 and before not in outputs:
-            if places[out] is not None and places[before] is not None and _is_same_kind(eqn, scatters[before]):
-                following[before] = out
+        if not isinstance(before, Var) or before not in scatters or uses[before] > 1 or before in outputs:
+            continue
+        if places[out] is not None and places[before] is not None and _is_same_kind(eqn, scatters[before]):
+            following[before] = out
     for out in scatters:
         if out in following or places[out] is None:
             continue

@@ -32,6 +32,7 @@ from sumout.jaxpr.chains import Sum, Updates, find_sums, find_updates
 from sumout.jaxpr.equations import bind
 from sumout.jaxpr.rows import Windows, take_rows, take_windows
 from sumout.jaxpr.same_equation import parameters_key
+from sumout.jaxpr.simplify import simplify
 from sumout.jaxpr.walk import Atom
 
 FEWEST_EQUATIONS = 64  # in all: a shorter program is compiled in no time
@@ -49,12 +50,36 @@ def reroll(closed: ClosedJaxpr) -> ClosedJaxpr:
         classes = _Classes(closed)
         if 2 * len(classes.found) > len(jaxpr.eqns):
             return closed
-        args = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in jaxpr.invars]
-        rolled = jax.make_jaxpr(lambda *args: _Run(classes, closed, args).results())(*args)
+        rolled = jax.make_jaxpr(lambda *args: _Run(classes, closed, args).results())(*_shapes(jaxpr.invars))
     except Exception as error:
         note_unforeseen("rolling up a loop", error)
         return closed
     return rolled if 2 * len(rolled.jaxpr.eqns) < len(jaxpr.eqns) else closed
+
+
+def stack_results(closed: ClosedJaxpr, groups: Sequence[Sequence[int]]) -> ClosedJaxpr:
+    """The same with some of its results stacked: for each group of more than one an array of its rows."""
+
+    def stacked(*results: Any) -> list[Any]:
+        return [jnp.stack([results[i] for i in g]) if len(g) > 1 else results[g[0]] for g in groups]
+
+    jaxpr = closed.jaxpr
+    last = simplify(jax.make_jaxpr(stacked)(*_shapes(jaxpr.outvars)))
+    # Its equations after those of the program, whose results they take.
+    taken: dict[Var, Atom] = dict(zip(last.jaxpr.invars, jaxpr.outvars, strict=True))
+    after = [eqn.replace(invars=_taken(eqn.invars, taken)) for eqn in last.jaxpr.eqns]
+    consts = [*jaxpr.constvars, *last.jaxpr.constvars], [*closed.consts, *last.consts]
+    outputs = _taken(last.jaxpr.outvars, taken)
+    return ClosedJaxpr(jaxpr.replace(constvars=consts[0], eqns=[*jaxpr.eqns, *after], outvars=outputs), consts[1])
+
+
+def _taken(atoms: Sequence[Atom], taken: dict[Var, Atom]) -> list[Atom]:
+    return [atom if isinstance(atom, Literal) else taken.get(atom, atom) for atom in atoms]
+
+
+def _shapes(atoms: Sequence[Atom]) -> list[Any]:
+    avals = [atom.aval for atom in atoms]
+    return [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
 
 
 @dataclass

@@ -18,7 +18,7 @@ from numpyro import handlers
 from numpyro.distributions import Delta, biject_to, constraints
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer import init_to_uniform
-from numpyro.infer.util import constrain_fn, log_density, potential_energy
+from numpyro.infer.util import _unconstrain_reparam, constrain_fn, log_density, potential_energy
 from numpyro.primitives import Messenger
 
 from sumout.errors import ModelError, OptionError, SumoutError
@@ -34,9 +34,10 @@ from sumout.model.numpyro_sites import (
     is_missing,
     is_normalised,
     log_placeholders,
+    log_prob_of,
     without_placeholders,
 )
-from sumout.model.program import ContinuousSite, DiscreteSite, Program
+from sumout.model.program import ContinuousSite, DiscreteSite, Part, Program
 from sumout.model.supports import Count, Finite, Support
 from sumout.model.validation import (
     UniqueNames,
@@ -91,17 +92,20 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     made = _Model(call, arguments, sites)
     forward = find_forward(sites.counts, made.outputs_without, sites.continuous, sites.discrete, arguments.data)
     made = replace(made, forward=forward)
+    parts: dict[str, Any] = {
+        "log_joint": partial(made.log_joint_without, forward),
+        "constrain_named": made.constrain,
+        "log_terms_named": partial(made.log_terms, sites.laws),
+    }
+    if not sites.is_scaled:
+        parts["log_likelihood_named"] = partial(made.log_terms, sites.observed)
+        parts["log_joint_without_data"] = partial(made.log_joint_without, (*forward, *sites.observed))
+    whole = made.all_parts
     return Program(
         x=sites.continuous,
         z=sites.discrete,
         data=arguments.data,
-        log_joint=partial(made.log_joint_without, forward),
-        constrain_named=made.constrain,
-        log_likelihood_named=None if sites.is_scaled else partial(made.log_terms, sites.observed),
-        log_joint_without_data=None
-        if sites.is_scaled
-        else partial(made.log_joint_without, (*forward, *sites.observed)),
-        log_terms_named=partial(made.log_terms, sites.laws),
+        **{name: Part(direct, whole, name) for name, direct in parts.items()},
         log_joint_without_jacobian=made.log_joint_without_jacobian,
         draw_forward_named=made.draw_forward if forward else None,
         forward=forward,
@@ -175,6 +179,36 @@ class _Model:
             latent = self._latent(x, z, values)
             trace = handlers.trace(handlers.substitute(self._given(z), data=latent)).get_trace(values)
             return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in names}
+
+    @one_at_a_time
+    def all_parts(self, x, z, data):
+        """All that is asked of the model, by one run of it.
+
+        A run of a long model takes seconds, most of them for the densities of its sites; those of equal distributions
+        are traced once.
+        """
+        sites, forward = self.sites, set(self.forward)
+        with validation_enabled():
+            filled = sites.fill_in(x)
+            given = handlers.substitute(self._given(z), substitute_fn=partial(_unconstrain_reparam, filled))
+            trace = handlers.trace(given).get_trace(self.arguments.rebuild(data))
+            terms, weighed = {}, {}
+            for name, site in trace.items():
+                if site["type"] == "sample":
+                    terms[name] = log_prob_of(site)
+                    scale = site["scale"]
+                    weighed[name] = jnp.sum(terms[name] if scale is None else scale * terms[name])
+        without_data = [term for name, term in weighed.items() if name not in forward | sites.observed.keys()]
+        observed = [term for name, term in weighed.items() if name in sites.observed.keys() - forward]
+        start = sites.log_placeholders(z)
+        values = {name: trace[name]["value"] for name in [*sites.continuous, *sites.deterministic]}
+        return {
+            "log_joint": sum([*without_data, *observed], start=start),
+            "log_joint_without_data": sum(without_data, start=start),
+            "log_likelihood_named": {name: terms[name] for name in sites.observed},
+            "log_terms_named": {name: terms[name] for name in sites.laws},
+            "constrain_named": values,
+        }
 
     @one_at_a_time
     def draw_forward(self, key, x, z, data):

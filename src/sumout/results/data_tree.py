@@ -15,6 +15,7 @@ from sumout.compile.policy import BLOCK, USUAL_DRAWS
 from sumout.jaxpr.equations import traced_once
 from sumout.model.arguments import as_jax
 from sumout.model.program import Data, Nuisance, Program
+from sumout.model.rolled import Rolled
 from sumout.randomness import Key, fold_in
 from sumout.results.likelihood import Likelihood
 from sumout.threads import in_threads, is_done
@@ -162,7 +163,9 @@ class PostProcessing:
             return {}
         draws = jax.tree.map(lambda a: a[:, :done], draws)
         drawn = {name: np.asarray(value) for name, value in draws.z.items()}
-        posterior = {**drawn, **named.pop("posterior")}
+        drawn = self.program.packs.unpack(drawn, axis=2)
+        posterior = {**drawn, **self._user_names(self.program.constrain_named, named.pop("posterior"))}
+        named = {group: self._user_names(self.program.log_likelihood_named, arrays) for group, arrays in named.items()}
         names = [name for name in posterior if name not in drawn] + list(drawn)
         stats = {STAT_NAMES.get(str(name), str(name)): np.asarray(value) for name, value in vars(draws.info).items()}
         return {
@@ -176,7 +179,22 @@ class PostProcessing:
     def attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Attributes of the result: those given, its discrete variables, and why there is no likelihood."""
         left_out = {"log_likelihood": f"left out: {self.likelihood}"} if isinstance(self.likelihood, str) else {}
-        return {**attrs, **left_out, "discrete": list(self.program.z)}
+        return {**attrs, **left_out, "discrete": list(self._source.z)}
+
+    @property
+    def _source(self) -> Program:
+        """As the user wrote it."""
+        return self.program.source or self.program
+
+    @property
+    def observed(self) -> Mapping[str, Any]:
+        """The data by the user's names."""
+        return self._source.observed
+
+    @staticmethod
+    def _user_names(function: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What a function of the program returned for all draws, by the user's names."""
+        return function.packs.unpack(arrays, axis=2) if isinstance(function, Rolled) else arrays
 
     @property
     def dims(self) -> dict[str, list[str]]:

@@ -166,7 +166,7 @@ class MemoryBackend(DrawBuffer):
         is_complete = groups["sample_stats"]["lp"].shape[1] == run.draws
         ended = {"steps": checkpoint.steps, "sampling_time": checkpoint.seconds, "complete": is_complete}
         return build_tree(
-            groups, run.kernel.tuned(checkpoint.states), postprocess.program.observed,
+            groups, run.kernel.tuned(checkpoint.states), postprocess.observed,
             dims=postprocess.dims, coordinates=postprocess.coordinates, attrs=postprocess.attrs({**run.attrs, **ended}),
         )  # fmt: skip
 

@@ -104,7 +104,7 @@ class FolderBackend:
         arrays[CHECKPOINT] = np.array([checkpoint.done, checkpoint.t, checkpoint.steps, drawn])
         arrays[SECONDS] = np.array(checkpoint.seconds)
         if self._number == 0:
-            observed = self.run.postprocess.program.observed
+            observed = self.run.postprocess.observed
             arrays.update({f"{OBSERVED}/{name}": np.asarray(value) for name, value in observed.items()})
         write_part(self.folder, self._number, arrays)
         self._number, self._written = self._number + 1, checkpoint.done

@@ -16,6 +16,7 @@ from sumout.jaxpr.equations import traced_once
 from sumout.jaxpr.flatten import flatten
 from sumout.jaxpr.lazy_broadcast import Spread
 from sumout.model.program import Data, Nuisance, Program
+from sumout.model.rolled import roll_up
 from sumout.structure.factors import Factorisation, factorise
 from sumout.structure.graph import Graph, connect
 from sumout.structure.interpret import Env, Reader
@@ -197,7 +198,8 @@ def read(program: Program) -> Structure:
     """
     if not isinstance(program, Program):
         raise OptionError(f"expected a Program from sumout.program or sumout.density, got {type(program).__name__}.")
-    return program.remember("structure", lambda: _read(program))
+    rolled = roll_up(program)
+    return rolled.remember("structure", lambda: _read(rolled))
 
 
 def _read(program: Program) -> Structure:
