@@ -180,7 +180,9 @@ def _trace_arguments(
     """Trace the function once; say what is wrong if that fails or if it does not return a real scalar."""
     shapes = ", ".join(f"{name} {site.shape}" for name, site in {**continuous, **discrete}.items())
     try:
-        arguments = split_arguments(data, call)
+        arguments = split_arguments(
+            data, lambda split: jax.eval_shape(lambda data: (call(split.rebuild(data)), ())[1], split.data)
+        )
         out = jax.eval_shape(lambda data: call(arguments.rebuild(data)), arguments.data)
     except KeyError as error:
         raise ModelError(f"the log density asks for {error}, but the variables are {shapes}.") from error

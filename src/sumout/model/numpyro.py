@@ -26,6 +26,7 @@ from sumout.jaxpr.equations import used_inputs
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.model.density import is_identity
+from sumout.model.log_probs import log_prob_of
 from sumout.model.numpyro_sites import (
     WithoutLaws,
     fill_in,
@@ -34,7 +35,6 @@ from sumout.model.numpyro_sites import (
     is_missing,
     is_normalised,
     log_placeholders,
-    log_prob_of,
     without_placeholders,
 )
 from sumout.model.program import ContinuousSite, DiscreteSite, Part, Program
@@ -86,9 +86,8 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         placed = inspect.BoundArguments(signature, arguments)  # pyright: ignore[reportArgumentType]
         return model(*placed.args, **placed.kwargs)
 
-    arguments = _split(call, dict(bound.arguments))
-
-    sites = _Sites.probe(call, arguments)
+    arguments, probe = _split(call, dict(bound.arguments))
+    sites = _Sites.found_by(probe, arguments)
     made = _Model(call, arguments, sites)
     forward = find_forward(sites.counts, made.outputs_without, sites.continuous, sites.discrete, arguments.data)
     made = replace(made, forward=forward)
@@ -188,10 +187,11 @@ class _Model:
         are traced once.
         """
         sites, forward = self.sites, set(self.forward)
-        with validation_enabled():
-            filled = sites.fill_in(x)
-            given = handlers.substitute(self._given(z), substitute_fn=partial(_unconstrain_reparam, filled))
+        filled = sites.fill_in(x)
+        given = handlers.substitute(self._given(z), substitute_fn=partial(_unconstrain_reparam, filled))
+        with validation_enabled(False):  # of parameters, which the probe has checked as far as they are known
             trace = handlers.trace(given).get_trace(self.arguments.rebuild(data))
+        with validation_enabled():
             terms, weighed = {}, {}
             for name, site in trace.items():
                 if site["type"] == "sample":
@@ -227,6 +227,26 @@ class _Model:
             return self.log_joint_without(left_out, x, z, data), self.constrain(x, z, data)
 
 
+class _Probe:
+    """A trace of the model with an unknown key, so that whatever depends on a latent value is seen to do so."""
+
+    def __init__(self, call: Callable[[dict], Any], arguments: Arguments):
+        self.seen: dict[str, dict] = {}
+        self.continuous: dict[str, ContinuousSite] = {}
+
+        def arrays(key, data):
+            seen = _trace(call, arguments.rebuild(data), key)
+            self.seen = seen
+            self.continuous = {n: _continuous_site(n, s) for n, s in seen.items() if _is_continuous_latent(s)}
+            bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
+            observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
+            inside = {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
+            return bounds, observed, inside, {n: is_missing(seen[n]) for n in find_imputed(seen)}
+
+        self.key = jax.eval_shape(lambda: jax.random.key(0))
+        self.closed, self.shapes = jax.make_jaxpr(arrays, return_shape=True)(self.key, arguments.data)
+
+
 @dataclass(frozen=True)
 class _Sites:
     """What one run of the model shows of its sites."""
@@ -252,25 +272,12 @@ class _Sites:
         return log_placeholders(z, present, {name: counts[name].lower for name in present})
 
     @staticmethod
-    def probe(call: Callable[[dict], Any], arguments: Any) -> "_Sites":
-        """Trace the model with an unknown key, so that whatever depends on a latent value is seen to do so."""
-        seen: dict[str, dict] = {}
-        continuous: dict[str, ContinuousSite] = {}
-
-        def arrays(key, data):
-            seen.clear()
-            seen.update(_trace(call, arguments.rebuild(data), key))
-            continuous.update({n: _continuous_site(n, s) for n, s in seen.items() if _is_continuous_latent(s)})
-            bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
-            observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
-            inside = {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
-            return bounds, observed, inside, {n: is_missing(seen[n]) for n in find_imputed(seen)}
-
-        key = jax.eval_shape(lambda: jax.random.key(0))
-        closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(key, arguments.data)
-        is_known = [not used[0] for used in used_inputs(closed)]
-        known = evaluate(closed, [key, *jax.tree.leaves(arguments.data)], is_known)
-        bounds, observed, inside, missing = jax.tree.unflatten(jax.tree.structure(shapes), known)
+    def found_by(probe: "_Probe", arguments: Arguments) -> "_Sites":
+        """What a probe shows; what does not depend on its key, and so on no latent value, is known."""
+        seen, continuous = probe.seen, dict(probe.continuous)
+        is_known = [not used[0] for used in used_inputs(probe.closed)]
+        known = evaluate(probe.closed, [probe.key, *jax.tree.leaves(arguments.data)], is_known)
+        bounds, observed, inside, missing = jax.tree.unflatten(jax.tree.structure(probe.shapes), known)
         missing = {name: mask for name, mask in missing.items() if mask is not None}
         for name, mask in missing.items():
             if name in continuous:
@@ -302,10 +309,12 @@ def _name(model: Any) -> str:
     return model.__name__
 
 
-def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> Arguments:
-    """Split the arguments, and say what is wrong with a model that cannot be traced."""
+def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> tuple[Arguments, _Probe]:
+    """Split the arguments, with a probe of the model; say what is wrong with one that cannot be traced."""
+    probes: dict[tuple[bool, ...], _Probe] = {}
     try:
-        return split_arguments(arguments, lambda values: _trace(call, values, jax.random.key(0)))
+        split = split_arguments(arguments, lambda split: probes.update({split.traced: _Probe(call, split)}))
+        return split, probes[split.traced]
     except BY_VALUE as error:
         raise ModelError(
             f"the model asks{where_raised(error)} for the value of a latent site in Python code (`if z:`, `int(z)`, "

@@ -43,27 +43,6 @@ class WithoutLaws(Messenger):
             msg["fn"] = msg["fn"].mask(False)
 
 
-def log_prob_of(site: dict) -> Array:
-    """The log density of the value of a site; equal distributions are traced once."""
-    fn, value = site["fn"], site["value"]
-    if site.get("intermediates"):
-        return fn.log_prob(value, site["intermediates"])
-    return _log_prob(fn, value) if _is_plain(fn) else fn.log_prob(value)
-
-
-_log_prob = jax.jit(lambda fn, value: fn.log_prob(value))
-
-
-def _is_plain(fn: Any) -> bool:
-    """Whether a distribution is all in its arrays and shapes, as NumPyro's own are."""
-    while True:
-        if not type(fn).__module__.startswith("numpyro.distributions") or "_validate_args" in vars(fn):
-            return False
-        if not hasattr(fn, "base_dist"):
-            return True
-        fn = fn.base_dist
-
-
 def is_normalised(site: dict) -> bool:
     """Whether the probabilities of a site's values are known to add up to one."""
     fn = site["fn"]

@@ -59,9 +59,7 @@ class Packs:
 
 
 def find_packs(kinds: Mapping[str, Hashable], apart: Collection[str] = ()) -> Packs:
-    """Of names of which the kind is given, those that differ in their numbers only; names in `apart` stay by
-    themselves.
-    """
+    """Of names of given kinds those that differ in their numbers only; names in `apart` stay by themselves."""
     groups: dict[Hashable, list[str]] = {}
     for name, kind in kinds.items():
         if name not in apart and any(map(str.isdigit, name)):

@@ -85,6 +85,7 @@ class Part:
     name: str
 
     def __call__(self, *args: Any) -> Any:
+        """The function itself."""
         return self.direct(*args)
 
 

@@ -6,6 +6,7 @@ run again. Sites that the loop has numbered are one array (`packing.py`).
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -140,43 +141,42 @@ class Rolled:
 
     def __init__(self, rolling: _Rolling, fn: Any, kind: Callable[[str], Hashable]):
         self._rolling, self._fn, self._kind = rolling, fn, kind
-        self._made: tuple[Packs, Any, ClosedJaxpr, bool] | None = None
+        self._made: tuple[Any, ClosedJaxpr, bool] | None = None
 
     def __call__(self, x: Any, z: Any, data: Any) -> Any:
-        _, result, closed, _ = self._make()
+        """What the function returns, numbered names packed."""
+        result, closed, _ = self._make()
         outputs = jaxpr_as_fun(closed)(*jax.tree.leaves((x, z, data)))
         return jax.tree.map(lambda i: outputs[i], result)
 
-    @property
+    @cached_property
     def packs(self) -> Packs:
         """Which of its results are one array."""
-        return self._make()[0]
+        traced = self._rolling.trace(self._fn)
+        if not isinstance(traced.result, Mapping):
+            return Packs()
+        types = {name: traced.closed.jaxpr.outvars[i].aval for name, i in traced.result.items()}
+        return find_packs({name: (t.shape, t.dtype, self._kind(name)) for name, t in types.items()})
 
     @property
     def is_shorter(self) -> bool:
         """Whether there was something to roll up."""
-        return self._make()[3]
+        return self._make()[2]
 
-    def _make(self) -> tuple[Packs, Any, ClosedJaxpr, bool]:
+    def _make(self) -> tuple[Any, ClosedJaxpr, bool]:
         if self._made is None:
             with self._rolling.program.alone():
                 self._made = self._made or self._roll()
         return self._made
 
-    def _roll(self) -> tuple[Packs, Any, ClosedJaxpr, bool]:
-        traced = self._rolling.trace(self._fn)
-        numbers, closed = traced.result, traced.closed
-        of_number = closed.jaxpr.outvars
-        packs = Packs()
-        if isinstance(numbers, Mapping):
-            types = {name: of_number[i].aval for name, i in numbers.items()}
-            packs = find_packs({name: (t.shape, t.dtype, self._kind(name)) for name, t in types.items()})
-        wanted = jax.tree.leaves(numbers)
-        part = cut(closed, [of_number[i] for i in wanted])
-        result = jax.tree.unflatten(jax.tree.structure(numbers), range(len(wanted)))
+    def _roll(self) -> tuple[Any, ClosedJaxpr, bool]:
+        traced, packs = self._rolling.trace(self._fn), self.packs
+        wanted, form = jax.tree.flatten(traced.result)
+        part = cut(traced.closed, [traced.closed.jaxpr.outvars[i] for i in wanted])
+        result = jax.tree.unflatten(form, range(len(wanted)))
         if packs:
             packed = packs.pack(result, lambda rows: rows)
             groups = [rows if name in packs.members else [rows] for name, rows in packed.items()]
             part, result = stack_results(part, groups), dict(zip(packed, range(len(groups)), strict=True))
         rolled = reroll(part)
-        return packs, result, simplify(rolled), rolled is not part
+        return result, simplify(rolled), rolled is not part

@@ -15,6 +15,7 @@ from numpyro.distributions import MaskedDistribution
 from numpyro.primitives import Messenger
 
 from sumout.errors import ModelError
+from sumout.model.log_probs import log_prob_of
 
 OWN = Path(__file__).parents[1]
 
@@ -66,7 +67,7 @@ def _check_observed(name: str, site: dict) -> None:
             "the two would be broadcast against each other. Reshape the data or the parameters."
         )
     try:
-        log_density = site["fn"].log_prob(site["value"])
+        log_density = log_prob_of(site)
     except Exception as error:
         raise ModelError(
             f"observed site '{name}': its log density cannot be computed for data of shape {shape}, as "
