@@ -113,7 +113,8 @@ def _used(jaxpr: Jaxpr, inputs: Sequence[int]) -> list[int]:
             return _used(body(eqn)[0], operands)
         if not row.is_control:
             return [_union(operands)] * len(eqn.outvars)
-        alone = Jaxpr((), list(dict.fromkeys(variables(eqn.invars))), eqn.outvars, [eqn])
+        taken = list(dict.fromkeys(variables(eqn.invars)))
+        alone = jaxpr.replace(constvars=[], invars=taken, outvars=eqn.outvars, eqns=[eqn])
         of_variable = {v: mask for v, mask in zip(eqn.invars, operands, strict=True) if not isinstance(v, Literal)}
         found = []
         for i in range(len(eqn.outvars)):
