@@ -84,7 +84,7 @@ def panel(form: str, num: int) -> Any:
     while sum(lengths) < num:
         lengths.append(int(min(rng.integers(2, 9), num - sum(lengths))))
     starts = np.cumsum([0, *lengths[:-1]])
-    y = rng.integers(0, 2, num)
+    y = rng.integers(0, 2, num).astype(float)
 
     def loop(x, z, data):
         total = 0.0
