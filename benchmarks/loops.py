@@ -104,7 +104,7 @@ def panel(form: str, num: int) -> Any:
         seen = jnp.where(z["z"] == 1, x["seen"], 0.05)
         return total + (xlogy(data["y"], seen) + xlogy(1 - data["y"], 1 - seen)).sum()
 
-    x = {name: (constraints.unit_interval, ()) for name in ("stay", "enter", "seen")}
+    x = dict.fromkeys(("stay", "enter", "seen"), (constraints.unit_interval, ()))
     density = loop if form == "loop" else array
     return sumout.density(density, x=x, z={"z": sumout.finite(2, shape=num)}, data={"y": y})
 
@@ -210,7 +210,9 @@ def measure(kind: str, form: str, num: int) -> dict[str, float]:
 
 def main(kinds: list[str], sizes: list[int]) -> None:
     """Measure each in a process of its own and print a table."""
-    print(f"{'kind':10} {'points':>6} {'form':>6} {'make':>7} {'read':>7} {'cold':>7} {'warm':>7}   loop / array: cold, warm")
+    print(
+        f"{'kind':10} {'points':>6} {'form':>6} {'make':>7} {'read':>7} {'cold':>7} {'warm':>7}   loop / array: cold, warm"
+    )
     for kind in kinds:
         for num in sizes:
             found = {}

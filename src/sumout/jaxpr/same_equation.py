@@ -14,6 +14,8 @@ from sumout.jaxpr.walk import opened
 
 PARTIAL = ("_add_args_", "_prepend_static_args")  # JAX's names for arguments that a rule is given beforehand
 
+WRAPPING = ("lift_jvp.", "_custom_jvp_call_dce.")  # its functions that pass a rule on
+
 
 def parameters_key(eqn: Any) -> Any:
     """Equal for equations of one primitive that have the same parameters; hashable."""
@@ -70,23 +72,32 @@ def _function_key(function: ClosedJaxpr | Jaxpr) -> Any:
 
 
 def _rule_key(rule: WrappedFun) -> Any:
-    """A derivative rule: the user's function, which JAX has wrapped up."""
-    inner = _find_wrapped(rule.f)
-    if inner is None or any(getattr(gen, "__name__", "") in PARTIAL for gen, _ in inner.transforms):
-        return _Itself(rule)
-    return _Itself(inner.f)
+    """A derivative rule: the user's function, which JAX has wrapped up, once for each trace it has been through."""
+    inner = rule
+    while _is_wrapping(inner.f):
+        found = _find_wrapped(inner.f)
+        if found is None or any(getattr(gen, "__name__", "") in PARTIAL for gen, _ in found.transforms):
+            return _Itself(rule)
+        inner = found
+    return _Itself(rule if inner is rule else inner.f)
 
 
-def _find_wrapped(function: Any, depth: int = 3) -> WrappedFun | None:
+def _is_wrapping(function: Any) -> bool:
+    """Whether it is a closure that JAX makes around a rule, and not the rule itself."""
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    return module.startswith("jax._src.interpreters.") or name.startswith(WRAPPING)
+
+
+def _find_wrapped(function: Any) -> WrappedFun | None:
     """The wrapped function that a closure of JAX's holds."""
     for cell in getattr(function, "__closure__", None) or ():
         try:
             content = cell.cell_contents
-        except ValueError:
+        except ValueError:  # not set
             continue
         found = content if isinstance(content, WrappedFun) else None
-        if found is None and depth and callable(content):
-            found = _find_wrapped(content, depth - 1)
+        if found is None and _is_wrapping(content):
+            found = _find_wrapped(content)
         if found is not None:
             return found
     return None
