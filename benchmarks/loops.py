@@ -3,8 +3,8 @@
     python -m benchmarks.loops            # all kinds at 100 and 1,000 points
     python -m benchmarks.loops mixture 100 300
 
-For each kind and size, of the loop and of the array form: seconds to make and read the program, seconds from the start of
-a fresh process to the end of a default run (cold), and seconds of a second run (warm).
+For each kind and size, of the loop and of the array form: seconds to make and to read the program, from the start of a
+fresh process to the end of a default run (cold), and of a second run (warm).
 """
 
 import json
@@ -52,12 +52,12 @@ def hmm(form: str, num: int) -> Any:
     import sumout
 
     def model(y):
-        P = numpyro.sample("P", dist.Dirichlet(jnp.ones((3, 3))).to_event(1))
+        change = numpyro.sample("change", dist.Dirichlet(jnp.ones((3, 3))).to_event(1))
         mu = numpyro.sample("mu", dist.Normal(0, 3).expand([3]).to_event(1))
         if form == "array":
 
             def step(z, y):
-                z = numpyro.sample("z", dist.Categorical(P[z]))
+                z = numpyro.sample("z", dist.Categorical(change[z]))
                 numpyro.sample("y", dist.Normal(mu[z], 1), obs=y)
                 return z, None
 
@@ -65,7 +65,7 @@ def hmm(form: str, num: int) -> Any:
             return
         z = 0
         for t in range(len(y)):
-            z = numpyro.sample(f"z_{t}", dist.Categorical(P[z]))
+            z = numpyro.sample(f"z_{t}", dist.Categorical(change[z]))
             numpyro.sample(f"y_{t}", dist.Normal(mu[z], 1), obs=y[t])
 
     return sumout.program(model, _two_groups(num))
@@ -210,9 +210,8 @@ def measure(kind: str, form: str, num: int) -> dict[str, float]:
 
 def main(kinds: list[str], sizes: list[int]) -> None:
     """Measure each in a process of its own and print a table."""
-    print(
-        f"{'kind':10} {'points':>6} {'form':>6} {'make':>7} {'read':>7} {'cold':>7} {'warm':>7}   loop / array: cold, warm"
-    )
+    heads = " ".join(f"{what:>7}" for what in ("make", "read", "cold", "warm"))
+    print(f"{'kind':10} {'points':>6} {'form':>6} {heads}   loop / array: cold, warm")
     for kind in kinds:
         for num in sizes:
             found = {}

@@ -208,6 +208,10 @@ class Program:
         """Named values of x as the user knows them, and the deterministics."""
         return self.constrain_named(self._given(x), z, data)
 
+    def user_values(self, values: Mapping[str, Any], axis: int = 0) -> dict[str, Any]:
+        """What `constrain` returned by the user's names; what is packed has its rows along an axis."""
+        return getattr(self.constrain_named, "packs", Packs()).unpack(values, axis)
+
     def draw_forward(self, key: Array, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> Nuisance:
         """Z with the sites that are drawn forward drawn from their law given x and the others."""
         if self.draw_forward_named is None:

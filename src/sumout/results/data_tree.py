@@ -14,8 +14,8 @@ from sumout.compile.ahead import Ahead
 from sumout.compile.policy import BLOCK, USUAL_DRAWS
 from sumout.jaxpr.equations import traced_once
 from sumout.model.arguments import as_jax
+from sumout.model.packing import Packs
 from sumout.model.program import Data, Nuisance, Program
-from sumout.model.rolled import Rolled
 from sumout.randomness import Key, fold_in
 from sumout.results.likelihood import Likelihood
 from sumout.threads import in_threads, is_done
@@ -164,8 +164,10 @@ class PostProcessing:
         draws = jax.tree.map(lambda a: a[:, :done], draws)
         drawn = {name: np.asarray(value) for name, value in draws.z.items()}
         drawn = self.program.packs.unpack(drawn, axis=2)
-        posterior = {**drawn, **self._user_names(self.program.constrain_named, named.pop("posterior"))}
-        named = {group: self._user_names(self.program.log_likelihood_named, arrays) for group, arrays in named.items()}
+        posterior = {**drawn, **self.program.user_values(named.pop("posterior"), axis=2)}
+        if "log_likelihood" in named:
+            packs = getattr(self.program.log_likelihood_named, "packs", Packs())
+            named["log_likelihood"] = packs.unpack(named["log_likelihood"], axis=2)
         names = [name for name in posterior if name not in drawn] + list(drawn)
         stats = {STAT_NAMES.get(str(name), str(name)): np.asarray(value) for name, value in vars(draws.info).items()}
         return {
@@ -190,11 +192,6 @@ class PostProcessing:
     def observed(self) -> Mapping[str, Any]:
         """The data by the user's names."""
         return self._source.observed
-
-    @staticmethod
-    def _user_names(function: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What a function of the program returned for all draws, by the user's names."""
-        return function.packs.unpack(arrays, axis=2) if isinstance(function, Rolled) else arrays
 
     @property
     def dims(self) -> dict[str, list[str]]:

@@ -136,6 +136,14 @@ class Structure:
         ends = np.cumsum(sizes)
         return {name: np.arange(end - size, end) for name, size, end in zip(self.program.z, sizes, ends, strict=True)}
 
+    @cached_property
+    def user_site_numbers(self) -> dict[str, np.ndarray]:
+        """The same by the names in the user's program, of which several may be one array here."""
+        shaped = {
+            name: numbers.reshape(self.program.z[name].support.shape) for name, numbers in self.site_numbers.items()
+        }
+        return {name: np.ravel(numbers) for name, numbers in self.program.packs.unpack(shaped).items()}
+
     @property
     def num_sites(self) -> int:
         """Number of discrete elements."""
