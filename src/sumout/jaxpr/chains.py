@@ -3,7 +3,7 @@
     s ← s + a_1,  s ← s + a_2,  …                 one sum of many terms
     v ← v.at[1].set(a_1),  v ← v.at[2].set(a_2),  …     one update at many places
 
-Steps in between must not be looked at by anything but the next step.
+JAX itself puts many arrays together a few at a time; that is one concatenation, too. Steps in between must not be looked at by anything but the next step.
 """
 
 from collections import Counter
@@ -96,6 +96,27 @@ def find_sums(jaxpr: Jaxpr, fewest: int) -> Chains[Sum]:
             found.whole[out] = Sum(out, terms)
             found.inner.update(step.outvars[0] for step in steps[1:])
     return found
+
+
+def join_concatenations(jaxpr: Jaxpr) -> Jaxpr:
+    """The same with concatenations of concatenations as one."""
+    made = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if eqn.primitive.name == "concatenate"}
+    uses, outputs = _count_uses(jaxpr), set(variables(jaxpr.outvars))
+    inner: set[Var] = set()
+    eqns = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "concatenate":
+            atoms: list[Atom] = []
+            for atom in eqn.invars:
+                part = None if isinstance(atom, Literal) or atom in outputs or uses[atom] > 1 else made.get(atom)
+                if part is not None and part.params["dimension"] == eqn.params["dimension"]:
+                    inner.add(atom)
+                    atoms += part.invars
+                else:
+                    atoms.append(atom)
+            eqn = made[eqn.outvars[0]] = eqn.replace(invars=atoms)
+        eqns.append(eqn)
+    return jaxpr.replace(eqns=[eqn for eqn in eqns if eqn.outvars[0] not in inner]) if inner else jaxpr
 
 
 def find_updates(closed: ClosedJaxpr, fewest: int) -> Chains[Updates]:

@@ -28,7 +28,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal, Var
 
 from sumout.errors import note_unforeseen
-from sumout.jaxpr.chains import Sum, Updates, find_sums, find_updates
+from sumout.jaxpr.chains import Sum, Updates, find_sums, find_updates, join_concatenations
 from sumout.jaxpr.equations import bind
 from sumout.jaxpr.rows import Windows, take_rows, take_windows
 from sumout.jaxpr.same_equation import parameters_key
@@ -43,18 +43,19 @@ Place = tuple[int, int]  # a class, and the number of a result of its equations
 
 def reroll(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The same with repeated equations as one; the program itself if that saves little."""
-    jaxpr = closed.jaxpr
+    jaxpr, given = closed.jaxpr, closed
     if len(jaxpr.eqns) < FEWEST_EQUATIONS or jaxpr.effects or any(eqn.effects for eqn in jaxpr.eqns):
         return closed
     try:
+        closed = ClosedJaxpr(join_concatenations(jaxpr), closed.consts)
         classes = _Classes(closed)
         if 2 * len(classes.found) > len(jaxpr.eqns):
-            return closed
+            return given
         rolled = jax.make_jaxpr(lambda *args: _Run(classes, closed, args).results())(*_shapes(jaxpr.invars))
     except Exception as error:
         note_unforeseen("rolling up a loop", error)
-        return closed
-    return rolled if 2 * len(rolled.jaxpr.eqns) < len(jaxpr.eqns) else closed
+        return given
+    return rolled if 2 * len(rolled.jaxpr.eqns) < len(jaxpr.eqns) else given
 
 
 def stack_results(closed: ClosedJaxpr, groups: Sequence[Sequence[int]]) -> ClosedJaxpr:
@@ -296,7 +297,7 @@ class _Run:
         shape, width = jnp.shape(base), chain.indices.shape[1]
         if not chain.is_added:
             flat = np.ravel_multi_index(tuple(chain.indices.T), shape[:width])
-            if len(flat) == np.prod(shape[:width]):  # nothing is left of what was there
+            if flat.size == np.prod(shape[:width]):  # nothing is left of what was there
                 return take_rows(updates, np.argsort(flat)).reshape(shape).astype(base.dtype)
             return base.at[tuple(chain.indices.T)].set(updates, unique_indices=True)
         return base.at[tuple(chain.indices.T)].add(updates)

@@ -91,20 +91,27 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     made = _Model(call, arguments, sites)
     forward = find_forward(sites.counts, made.outputs_without, sites.continuous, sites.discrete, arguments.data)
     made = replace(made, forward=forward)
-    parts: dict[str, Any] = {
+    directly = {
         "log_joint": partial(made.log_joint_without, forward),
         "constrain_named": made.constrain,
+        "log_likelihood_named": partial(made.log_terms, sites.observed),
+        "log_joint_without_data": partial(made.log_joint_without, (*forward, *sites.observed)),
         "log_terms_named": partial(made.log_terms, sites.laws),
     }
-    if not sites.is_scaled:
-        parts["log_likelihood_named"] = partial(made.log_terms, sites.observed)
-        parts["log_joint_without_data"] = partial(made.log_joint_without, (*forward, *sites.observed))
     whole = made.all_parts
+
+    def part(name: str) -> Part:
+        return Part(directly[name], whole, name)
+
     return Program(
         x=sites.continuous,
         z=sites.discrete,
         data=arguments.data,
-        **{name: Part(direct, whole, name) for name, direct in parts.items()},
+        log_joint=part("log_joint"),
+        constrain_named=part("constrain_named"),
+        log_likelihood_named=None if sites.is_scaled else part("log_likelihood_named"),
+        log_joint_without_data=None if sites.is_scaled else part("log_joint_without_data"),
+        log_terms_named=part("log_terms_named"),
         log_joint_without_jacobian=made.log_joint_without_jacobian,
         draw_forward_named=made.draw_forward if forward else None,
         forward=forward,
