@@ -3,7 +3,8 @@
     s ← s + a_1,  s ← s + a_2,  …                 one sum of many terms
     v ← v.at[1].set(a_1),  v ← v.at[2].set(a_2),  …     one update at many places
 
-JAX itself puts many arrays together a few at a time; that is one concatenation, too. Steps in between must not be looked at by anything but the next step.
+JAX itself puts many arrays together a few at a time; that is one concatenation, too. Steps in between must not be
+looked at by anything but the next step.
 """
 
 from collections import Counter

@@ -1,7 +1,9 @@
 """Run single equations of a jaxpr; what is known of counters and indices is computed at once instead of traced."""
 
+import gc
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -128,3 +130,18 @@ def _used(jaxpr: Jaxpr, inputs: Sequence[int]) -> list[int]:
 
 def _union(masks: Iterable[int]) -> int:
     return reduce(or_, masks, 0)
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Leave garbage where it is meanwhile; of several in threads, the first to begin has it collected again.
+
+    A third of the time in which a long program is traced would go into looking for it.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

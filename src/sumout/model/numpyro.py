@@ -22,7 +22,7 @@ from numpyro.infer.util import _unconstrain_reparam, constrain_fn, log_density, 
 from numpyro.primitives import Messenger
 
 from sumout.errors import ModelError, OptionError, SumoutError
-from sumout.jaxpr.equations import used_inputs
+from sumout.jaxpr.equations import used_inputs, without_collection
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.model.density import is_identity
@@ -86,8 +86,9 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         placed = inspect.BoundArguments(signature, arguments)  # pyright: ignore[reportArgumentType]
         return model(*placed.args, **placed.kwargs)
 
-    arguments, probe = _split(call, dict(bound.arguments))
-    sites = _Sites.found_by(probe, arguments)
+    with without_collection():
+        arguments, probe = _split(call, dict(bound.arguments))
+        sites = _Sites.found_by(probe, arguments)
     made = _Model(call, arguments, sites)
     forward = find_forward(sites.counts, made.outputs_without, sites.continuous, sites.discrete, arguments.data)
     made = replace(made, forward=forward)

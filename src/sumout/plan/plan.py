@@ -26,6 +26,7 @@ from sumout.compile.policy import (
 from sumout.eliminate.components import Component, find_components
 from sumout.eliminate.summation import Summation, build_summation
 from sumout.errors import OptionError
+from sumout.jaxpr.equations import without_collection
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.rolled import roll_up
 from sumout.model.supports import Count, Finite, Implicit
@@ -128,7 +129,8 @@ class Plan:
 def plan_for(program: Program, overrides: Mapping[str, str] | None = None) -> Plan:
     """The plan for a program, the same object whenever the overrides are the same."""
     checked = _check_overrides(program, overrides)
-    rolled = roll_up(program, checked)
+    with without_collection():
+        rolled = roll_up(program, checked)
     structure = read(rolled)
     label = ("plan", tuple(sorted(checked.items())))
     return rolled.remember(label, lambda: make_plan(structure, checked))

@@ -11,8 +11,8 @@ import jax
 
 from sumout.checks.check import check_plan, examine
 from sumout.checks.guard import Guard
-from sumout.compile.ahead import without_collection
 from sumout.errors import OptionError
+from sumout.jaxpr.equations import without_collection
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.registry import find_kernel
 from sumout.model.program import Nuisance, Program

@@ -12,7 +12,7 @@ from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
 from sumout.errors import OptionError, note_unforeseen
-from sumout.jaxpr.equations import traced_once
+from sumout.jaxpr.equations import traced_once, without_collection
 from sumout.jaxpr.flatten import flatten
 from sumout.jaxpr.lazy_broadcast import Spread
 from sumout.model.program import Data, Nuisance, Program
@@ -206,8 +206,9 @@ def read(program: Program) -> Structure:
     """
     if not isinstance(program, Program):
         raise OptionError(f"expected a Program from sumout.program or sumout.density, got {type(program).__name__}.")
-    rolled = roll_up(program)
-    return rolled.remember("structure", lambda: _read(rolled))
+    with without_collection():
+        rolled = roll_up(program)
+        return rolled.remember("structure", lambda: _read(rolled))
 
 
 def _read(program: Program) -> Structure:
