@@ -31,7 +31,7 @@ from sumout.errors import note_unforeseen
 from sumout.jaxpr.chains import Sum, Updates, find_sums, find_updates, join_concatenations
 from sumout.jaxpr.equations import bind
 from sumout.jaxpr.rows import Windows, take_rows, take_windows
-from sumout.jaxpr.same_equation import parameters_key
+from sumout.jaxpr.same_equation import ParameterKeys
 from sumout.jaxpr.simplify import simplify
 from sumout.jaxpr.walk import Atom
 
@@ -106,6 +106,7 @@ class _Classes:
         self.found: list[_Class] = []
         self.place: dict[Var, tuple[Place, int]] = {}  # of a variable, and its row
         self._number: dict[Any, int] = {}
+        self._parameters = ParameterKeys()
         inputs = [*jaxpr.constvars, *jaxpr.invars]
         alike = Counter(v.aval for v in inputs)
         for i, v in enumerate(inputs):
@@ -141,7 +142,7 @@ class _Classes:
         operands = tuple(map(self._key, eqn.invars))
         if eqn.primitive.name == "slice":
             return "slice", operands, eqn.outvars[0].aval, eqn.params["strides"]
-        return eqn.primitive, operands, parameters_key(eqn)
+        return eqn.primitive, operands, self._parameters(eqn)
 
 
 class _Run:

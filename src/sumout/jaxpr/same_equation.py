@@ -17,8 +17,41 @@ PARTIAL = ("_add_args_", "_prepend_static_args")  # JAX's names for arguments th
 WRAPPING = ("lift_jvp.", "_custom_jvp_call_dce.")  # its functions that pass a rule on
 
 
-def parameters_key(eqn: Any) -> Any:
-    """Equal for equations of one primitive that have the same parameters; hashable."""
+class ParameterKeys:
+    """Keys of the parameters of equations that exist as long as this does.
+
+    Equations that come from one traced function share their parameters, so that a key is made once for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, Any] = {}
+
+    def __call__(self, eqn: Any) -> Any:
+        """Equal for equations of one primitive that have the same parameters; hashable."""
+        if not eqn.params:
+            return ()
+        key = self._known.get(id(eqn.params))
+        if key is None:
+            key = self._known[id(eqn.params)] = _Hashed(_parameters_key(eqn))
+        return key
+
+
+class _Hashed:
+    """A long key that is hashed once."""
+
+    __slots__ = ("hash", "key")
+
+    def __init__(self, key: Any):
+        self.key, self.hash = key, hash(key)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, _Hashed) and self.hash == other.hash and self.key == other.key)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+
+def _parameters_key(eqn: Any) -> Any:
     return tuple((name, _key(value)) for name, value in sorted(eqn.params.items(), key=lambda item: item[0]))
 
 
@@ -66,7 +99,7 @@ def _function_key(function: ClosedJaxpr | Jaxpr) -> Any:
         operands = tuple(map(atom, eqn.invars))
         for v in eqn.outvars:
             numbers[v] = len(numbers)
-        equations.append((eqn.primitive, operands, parameters_key(eqn), tuple(v.aval for v in eqn.outvars)))
+        equations.append((eqn.primitive, operands, _parameters_key(eqn), tuple(v.aval for v in eqn.outvars)))
     types = tuple(v.aval for v in [*jaxpr.constvars, *jaxpr.invars])
     return types, tuple(map(_Itself, consts)), tuple(equations), tuple(map(atom, jaxpr.outvars))
 

@@ -5,7 +5,7 @@ run again. Sites that the loop has numbered are one array (`packing.py`).
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -41,10 +41,9 @@ def _roll_up(program: Program, apart: frozenset[str]) -> Program:
     if not packs and len(program.observed) < FEWEST and _count_equations(program) < LONG:
         return program
     rolling = _Rolling(program, packs)
-    kinds = {name: (np.shape(value), np.asarray(value).dtype) for name, value in program.observed.items()}
 
     def rolled(fn: Any) -> Any:
-        return None if fn is None else Rolled(rolling, fn, lambda name: (kinds.get(name), program.laws.get(name)))
+        return None if fn is None else Rolled(rolling, fn)
 
     log_joint = rolled(program.log_joint)
     if not packs and not log_joint.is_shorter:
@@ -55,7 +54,7 @@ def _roll_up(program: Program, apart: frozenset[str]) -> Program:
         program,
         source=program,
         packs=packs,
-        z=packs.pack(program.z, lambda sites: _joint_site(sites)),
+        z=packs.pack(program.z, _joint_site),
         log_joint=log_joint,
         constrain_named=rolled(program.constrain_named),
         log_likelihood_named=likelihood,
@@ -94,40 +93,76 @@ def _count_equations(program: Program) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Traced:
-    """A function of flat x, packed z and data as a simplified jaxpr, and what it returns."""
+class _Made:
+    """A function of flat x, packed z and data, rolled up.
+
+    Attributes:
+        closed: as a jaxpr.
+        packs: by part (None: the whole function) which of its named results are one array.
+        result: likewise a tree of the numbers of its outputs.
+        is_shorter: whether there was something to roll up.
+    """
 
     closed: ClosedJaxpr
-    result: Any  # a tree of the numbers of its outputs
+    packs: dict[str | None, Packs]
+    result: dict[str | None, Any]
+    is_shorter: bool
 
 
-@dataclass(frozen=True, eq=False)
 class _Rolling:
-    """Traces the functions of a program, each once; parts of one whole, together."""
+    """Traces and rolls up the functions of a program, each once; parts of one whole together.
 
-    program: Program
-    packs: Packs
-    traced: dict[Any, _Traced] = field(default_factory=dict)
+    Args:
+        program: the user's.
+        packs: which of its discrete sites are one array.
+    """
 
-    def trace(self, fn: Any) -> _Traced:
-        """The function, or the whole that it is a part of and its part."""
-        if not isinstance(fn, Part):
-            return self._trace(fn)
-        whole = self._trace(fn.whole)
-        return _Traced(whole.closed, whole.result[fn.name])
+    def __init__(self, program: Program, packs: Packs):
+        self.program, self._packs = program, packs
+        self._made: dict[Any, _Made] = {}
+        self._observed = {name: (np.shape(value), np.asarray(value).dtype) for name, value in program.observed.items()}
 
-    def _trace(self, fn: Callable[..., Any]) -> _Traced:
-        if fn not in self.traced:
+    def make(self, fn: Any) -> _Made:
+        """The function rolled up, or the whole that it is a part of."""
+        whole = fn.whole if isinstance(fn, Part) else fn
+        with self.program.alone():
+            if whole not in self._made:
+                self._made[whole] = self._roll(whole, has_parts=isinstance(fn, Part))
+            return self._made[whole]
 
-            def of_packed(x: Any, z: Any, data: Any) -> Any:
-                return fn(self.program.unravel(x), self.packs.unpack(z), data)
+    def _roll(self, fn: Callable[..., Any], has_parts: bool) -> _Made:
+        def of_packed(x: Any, z: Any, data: Any) -> Any:
+            return fn(self.program.unravel(x), self._packs.unpack(z), data)
 
-            x, z, data = self.program.abstract_arguments()
-            stacked = self.packs.pack(z, lambda like: jax.ShapeDtypeStruct((len(like), *like[0].shape), like[0].dtype))
-            closed, shapes = jax.make_jaxpr(of_packed, return_shape=True)(x, stacked, data)
-            leaves, tree = jax.tree.flatten(shapes)
-            self.traced[fn] = _Traced(simplify(closed), jax.tree.unflatten(tree, range(len(leaves))))
-        return self.traced[fn]
+        x, z, data = self.program.abstract_arguments()
+        stacked = self._packs.pack(z, lambda like: jax.ShapeDtypeStruct((len(like), *like[0].shape), like[0].dtype))
+        closed, shapes = jax.make_jaxpr(of_packed, return_shape=True)(x, stacked, data)
+        leaves, form = jax.tree.flatten(shapes)
+        numbers = jax.tree.unflatten(form, range(len(leaves)))
+        parts: dict[str | None, Any] = numbers if has_parts else {None: numbers}
+        packs = {name: self._find_packs(part, leaves) for name, part in parts.items()}
+        groups: list[list[int]] = []
+        result: dict[str | None, Any] = {}
+        for name, part in parts.items():
+            packed = packs[name].pack(part, list) if isinstance(part, Mapping) else part
+            rows, tree = jax.tree.flatten(packed, is_leaf=lambda leaf: isinstance(leaf, list))
+            result[name] = jax.tree.unflatten(tree, range(len(groups), len(groups) + len(rows)))
+            groups += [row if isinstance(row, list) else [row] for row in rows]
+        whole = stack_results(simplify(closed), groups)
+        rolled = reroll(whole)
+        return _Made(simplify(rolled), packs, result, rolled is not whole)
+
+    def _find_packs(self, part: Any, leaves: list[Any]) -> Packs:
+        """Of named results of one shape, type and law, and of data of one shape."""
+        if not isinstance(part, Mapping):
+            return Packs()
+        laws = self.program.laws
+        return find_packs(
+            {
+                name: (leaves[i].shape, leaves[i].dtype, laws.get(name), self._observed.get(name))
+                for name, i in part.items()
+            }
+        )
 
 
 class Rolled:
@@ -136,47 +171,33 @@ class Rolled:
     Args:
         rolling: of its program.
         fn: as the program has it: of named x and z.
-        kind: of a named result; those of different kinds are not packed together.
     """
 
-    def __init__(self, rolling: _Rolling, fn: Any, kind: Callable[[str], Hashable]):
-        self._rolling, self._fn, self._kind = rolling, fn, kind
-        self._made: tuple[Any, ClosedJaxpr, bool] | None = None
+    def __init__(self, rolling: _Rolling, fn: Any):
+        self._rolling, self._fn = rolling, fn
+        self._part = fn.name if isinstance(fn, Part) else None
 
     def __call__(self, x: Any, z: Any, data: Any) -> Any:
         """What the function returns, numbered names packed."""
-        result, closed, _ = self._make()
-        outputs = jaxpr_as_fun(closed)(*jax.tree.leaves((x, z, data)))
-        return jax.tree.map(lambda i: outputs[i], result)
+        outputs = jaxpr_as_fun(self._closed)(*jax.tree.leaves((x, z, data)))
+        return jax.tree.unflatten(jax.tree.structure(self._made.result[self._part]), outputs)
 
     @cached_property
     def packs(self) -> Packs:
         """Which of its results are one array."""
-        traced = self._rolling.trace(self._fn)
-        if not isinstance(traced.result, Mapping):
-            return Packs()
-        types = {name: traced.closed.jaxpr.outvars[i].aval for name, i in traced.result.items()}
-        return find_packs({name: (t.shape, t.dtype, self._kind(name)) for name, t in types.items()})
+        return self._made.packs[self._part]
 
     @property
     def is_shorter(self) -> bool:
         """Whether there was something to roll up."""
-        return self._make()[2]
+        return self._made.is_shorter
 
-    def _make(self) -> tuple[Any, ClosedJaxpr, bool]:
-        if self._made is None:
-            with self._rolling.program.alone():
-                self._made = self._made or self._roll()
-        return self._made
+    @property
+    def _made(self) -> _Made:
+        return self._rolling.make(self._fn)
 
-    def _roll(self) -> tuple[Any, ClosedJaxpr, bool]:
-        traced, packs = self._rolling.trace(self._fn), self.packs
-        wanted, form = jax.tree.flatten(traced.result)
-        part = cut(traced.closed, [traced.closed.jaxpr.outvars[i] for i in wanted])
-        result = jax.tree.unflatten(form, range(len(wanted)))
-        if packs:
-            packed = packs.pack(result, lambda rows: rows)
-            groups = [rows if name in packs.members else [rows] for name, rows in packed.items()]
-            part, result = stack_results(part, groups), dict(zip(packed, range(len(groups)), strict=True))
-        rolled = reroll(part)
-        return result, simplify(rolled), rolled is not part
+    @cached_property
+    def _closed(self) -> ClosedJaxpr:
+        closed = self._made.closed
+        outputs = [closed.jaxpr.outvars[i] for i in jax.tree.leaves(self._made.result[self._part])]
+        return simplify(cut(closed, outputs))
