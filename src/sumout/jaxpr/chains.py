@@ -111,7 +111,7 @@ def join_concatenations(jaxpr: Jaxpr) -> Jaxpr:
             for atom in eqn.invars:
                 part = None if isinstance(atom, Literal) or atom in outputs or uses[atom] > 1 else made.get(atom)
                 if part is not None and part.params["dimension"] == eqn.params["dimension"]:
-                    inner.add(atom)
+                    inner.update(part.outvars)
                     atoms += part.invars
                 else:
                     atoms.append(atom)

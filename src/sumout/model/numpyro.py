@@ -205,7 +205,8 @@ class _Model:
                 if site["type"] == "sample":
                     terms[name] = log_prob_of(site)
                     scale = site["scale"]
-                    weighed[name] = jnp.sum(terms[name] if scale is None else scale * terms[name])
+                    term = terms[name] if scale is None else scale * terms[name]
+                    weighed[name] = term if jnp.ndim(term) == 0 else jnp.sum(term)
         without_data = [term for name, term in weighed.items() if name not in forward | sites.observed.keys()]
         observed = [term for name, term in weighed.items() if name in sites.observed.keys() - forward]
         start = sites.log_placeholders(z)

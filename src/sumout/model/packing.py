@@ -38,13 +38,16 @@ class Packs:
             for name in order
         }
 
-    def unpack(self, arrays: Mapping[str, Any], axis: int = 0) -> dict[str, Any]:
-        """The reverse, with the rows of a pack along an axis."""
+    def unpack(
+        self, arrays: Mapping[str, Any], axis: int = 0, row_of: Callable[[Any, int], Any] | None = None
+    ) -> dict[str, Any]:
+        """The reverse, with the rows of a pack along an axis; `row_of` takes one by other means than an index."""
         named: dict[str, Any] = {}
         before = (slice(None),) * axis
+        row_of = row_of or (lambda array, row: array[(*before, row)])
         for name, array in arrays.items():
             if name in self.members:
-                named.update((member, array[(*before, i)]) for i, member in enumerate(self.members[name]))
+                named.update((member, row_of(array, i)) for i, member in enumerate(self.members[name]))
             else:
                 named[name] = array
         return named

@@ -15,7 +15,7 @@ from numpyro.distributions import MaskedDistribution
 from numpyro.primitives import Messenger
 
 from sumout.errors import ModelError
-from sumout.model.log_probs import log_prob_of
+from sumout.model.log_probs import is_in_support, log_prob_of
 
 OWN = Path(__file__).parents[1]
 
@@ -85,7 +85,7 @@ def _check_observed(name: str, site: dict) -> None:
 def is_inside(site: dict) -> Any:
     """Which data of an observed site lie in its support; those that are masked count as inside."""
     fn: Any = site["fn"]
-    inside = fn.support(site["value"])
+    inside = is_in_support(site)
     while hasattr(fn, "base_dist"):
         if isinstance(fn, MaskedDistribution):
             inside = inside | ~jnp.asarray(fn._mask, bool)
