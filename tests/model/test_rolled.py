@@ -87,15 +87,12 @@ def test_sums_over_a_loop_are_those_of_all_its_states():
     states = np.array(list(product(range(num_states), repeat=8)))
     named = {f"z_{t}": jnp.asarray(states[:, t]) for t in range(8)}
     every = jax.vmap(program.log_density, in_axes=(None, 0, None))(x, named, program.data)
-    packed = {"z_0…z_7": jnp.zeros(8, int)}
-    np.testing.assert_allclose(
-        jax.jit(plan.summation.log_density)(x, packed, program.data), jax.nn.logsumexp(every), rtol=1e-10
-    )
-    weights = np.exp(np.asarray(every) - jax.nn.logsumexp(every))
+    at = x, {"z_0…z_7": jnp.zeros(8, int)}, program.data
+    total = jax.nn.logsumexp(every)
+    np.testing.assert_allclose(jax.jit(plan.summation.log_density)(*at), total, rtol=1e-10)
+    weights = np.exp(np.asarray(every) - total)
     marginals = [[weights[states[:, t] == k].sum() for k in range(num_states)] for t in range(8)]
-    np.testing.assert_allclose(
-        jnp.exp(jax.jit(plan.summation.log_marginals)(x, packed, program.data)), marginals, rtol=1e-8
-    )
+    np.testing.assert_allclose(jnp.exp(jax.jit(plan.summation.log_marginals)(*at)), marginals, rtol=1e-8)
 
 
 def test_all_functions_of_a_loop_return_what_the_model_does():
@@ -110,19 +107,10 @@ def test_all_functions_of_a_loop_return_what_the_model_does():
     without = [jax.jit(p.log_joint_without_data)(given, at, data) for p, given, at in
                ((rolled, x, packed), (program, program.unravel(x), z))]  # fmt: skip
     np.testing.assert_allclose(*without, rtol=1e-10)
-    for ours, theirs, packs in (
-        (rolled.log_likelihood(x, packed, data), program.log_likelihood(x, z, data), rolled.log_likelihood_named.packs),
-        (
-            jax.jit(rolled.log_terms)(x, packed, data),
-            jax.jit(program.log_terms)(x, z, data),
-            rolled.log_terms_named.packs,
-        ),
-        (
-            jax.jit(rolled.constrain)(x, packed, data),
-            jax.jit(program.constrain)(x, z, data),
-            rolled.constrain_named.packs,
-        ),
-    ):
+    for name in ("log_likelihood", "log_terms", "constrain"):
+        ours = jax.jit(getattr(rolled, name))(x, packed, data)
+        theirs = jax.jit(getattr(program, name))(x, z, data)
+        packs = getattr(rolled, f"{name}_named").packs
         assert len(ours) < 8
         named = packs.unpack(ours)
         assert named.keys() == theirs.keys()
@@ -179,3 +167,14 @@ def test_values_outside_a_support_stay_impossible_in_a_loop():
     inside = {"z_0…z_9": jnp.ones(10, int)}
     assert jnp.isfinite(rolled.log_density(jnp.array([1.0]), inside, program.data))
     assert rolled.log_density(jnp.array([1.0]), {"z_0…z_9": jnp.zeros(10, int)}, program.data) == -jnp.inf
+
+
+def test_a_site_of_a_loop_that_was_forgotten_is_told():
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 1))
+        for i in range(len(y)):
+            z = numpyro.sample(f"z_{i}", dist.Bernoulli(0.5))
+            numpyro.sample(f"y_{i}", dist.Normal(mu * (0.0 if i == 3 else z), 1), obs=y[i])
+
+    found = sumout.check(sumout.program(model, Y))
+    assert len(found.warnings) == 1 and "'z_3' has no influence" in found.warnings[0]
