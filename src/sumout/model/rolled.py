@@ -39,7 +39,7 @@ def roll_up(program: Program, apart: Collection[str] = ()) -> Program:
 
 def _roll_up(program: Program, apart: frozenset[str]) -> Program:
     packs = find_packs({name: _kind(site) for name, site in program.z.items()}, {*apart, *program.forward})
-    if not packs and len(program.observed) < FEWEST and _count_equations(program) < LONG:
+    if not packs and len(program.observed) < FEWEST and not _has_loop(program):
         return program
     rolling = _Rolling(program, packs)
 
@@ -93,9 +93,13 @@ def _row_of(array: Any, row: int) -> Any:
     return lax.index_in_dim(array, row, keepdims=False)
 
 
-def _count_equations(program: Program) -> int:
+def _has_loop(program: Program) -> bool:
+    """Whether there is something to roll up in the density, which is traced for other uses anyway."""
     closed = jax.make_jaxpr(program.log_density)(*program.abstract_arguments())
-    return sum(1 for _ in all_equations(closed.jaxpr))
+    if sum(1 for _ in all_equations(closed.jaxpr)) < LONG:
+        return False
+    simple = simplify(closed)
+    return reroll(simple) is not simple
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +142,8 @@ class _Rolling:
 
     def _roll(self, fn: Callable[..., Any], has_parts: bool) -> _Made:
         def of_packed(x: Any, z: Any, data: Any) -> Any:
+            if fn is self.program.log_joint and not self._packs:
+                return self.program.log_density(x, z, data)  # which has been traced
             return fn(self.program.unravel(x), self._packs.unpack(z, row_of=_row_of), data)
 
         x, z, data = self.program.abstract_arguments()
