@@ -17,11 +17,13 @@ from jaxtyping import Array
 from sumout.checks.examination import EQUILIBRATION_SWEEPS, NUM_POINTS, ROUNDS, Examination, Finding, quickly
 from sumout.errors import ModelError, OptionError
 from sumout.jaxpr.equations import used_inputs
+from sumout.jaxpr.flatten import flatten
 from sumout.model.program import Nuisance, Program
 from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import Sweep
 from sumout.plan.plan import plan_for
 from sumout.randomness import fold_in, new_key, split
+from sumout.structure.structure import Structure, element_scopes
 
 SWEEPS = 30  # after those for equilibration
 
@@ -29,7 +31,9 @@ SWEEPS = 30  # after those for equilibration
 def check_influence(exam: Examination) -> Iterator[Finding]:
     """A discrete site that influences nothing is most often one that was forgotten in a later line."""
     program, structure = exam.program, exam.plan.structure
-    if program.log_terms_named is not None:
+    if program.packs:
+        unused = _unused_elements(program, structure)
+    elif program.log_terms_named is not None:
         unused = _unused_by_terms(program)
     else:
         degree = np.diff(structure.scopes_by_site.indptr)
@@ -55,9 +59,7 @@ def check_outside(exam: Examination) -> Iterator[Finding]:
 
 def _unused_by_terms(program: Program) -> list[str]:
     """Discrete sites that occur in their own term only, where that depends on nothing else, and in no deterministic."""
-    terms_named = program.log_terms_named
-    assert terms_named is not None
-    terms = _inputs(lambda x, z, data: terms_named(program.unravel(x), z, data), program)
+    terms = _inputs(program.log_terms, program)
     unused = [
         name
         for name in program.z
@@ -69,6 +71,38 @@ def _unused_by_terms(program: Program) -> list[str]:
         shown = _inputs(program.constrain, program)
         unused = [name for name in unused if not any(name in used for used in shown.values())]
     return unused
+
+
+def _unused_elements(program: Program, structure: Structure) -> list[str]:
+    """The same where many sites are one array: those that occur in one element of one term, and there alone."""
+    if program.log_terms_named is None:
+        degree = np.diff(structure.scopes_by_site.indptr)
+        return [name for name, numbers in structure.user_site_numbers.items() if (degree[numbers] == 0).all()]
+    of_x = {name: "x" in used for name, used in _inputs(program.log_terms, program).items()}
+    terms = _scopes(program.log_terms, program)
+    uses, shown = _count(terms, program), _count(_scopes(program.constrain, program), program)
+    unused = []
+    for name, numbers in structure.site_numbers.items():
+        if name in program.forward or name not in terms or of_x[name] or terms[name].shape[0] != len(numbers):
+            continue
+        alone = np.diff(terms[name].indptr) <= 1  # its own term depends on nothing else
+        is_unused = alone & (uses[numbers] == 1) & (shown[numbers] == 0)
+        rows = is_unused.reshape(len(program.packs.names(name)), -1).all(axis=1)
+        unused += [user_name for user_name, row in zip(program.packs.names(name), rows, strict=True) if row]
+    return unused
+
+
+def _count(scopes: dict[str, Any], program: Program) -> np.ndarray:
+    """In how many elements each site occurs."""
+    none = np.zeros(program.num_z, int)
+    return sum((np.bincount(one.indices, minlength=program.num_z) for one in scopes.values()), start=none)
+
+
+def _scopes(fn: Any, program: Program) -> dict[str, Any]:
+    """For each named output of `fn(x, z, data)`, which of its elements depend on which site."""
+    names = sorted(jax.eval_shape(fn, *program.abstract_arguments()))
+    closed = flatten(lambda *args: [fn(*args)[name] for name in names], *program.abstract_arguments())
+    return dict(zip(names, element_scopes(program, closed), strict=True))
 
 
 def _inputs(fn: Any, program: Program) -> dict[str, set[str]]:

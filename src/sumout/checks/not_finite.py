@@ -296,12 +296,7 @@ def _terms_of(program: Program) -> Terms:
 
 
 def _named_terms_of(program: Program) -> Terms:
-    terms_named = program.log_terms_named
-    assert terms_named is not None
-
-    def named(x: Any, z: Nuisance, data: Data) -> dict[str, Any]:
-        return terms_named(program.unravel(x), z, data)
-
+    named = program.log_terms
     arguments = program.abstract_arguments()
     sites = [name for name, shape in jax.eval_shape(named, *arguments).items() if math.prod(shape.shape)]
     closed = flatten(lambda *args: [named(*args)[name] for name in sites], *arguments)

@@ -5,10 +5,9 @@ a time, and settings of JAX such as its precision belong to a thread. Compiling 
 What is compiled can be called from any thread.
 """
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -102,15 +101,3 @@ def _compile(
 #
 # Tracing makes objects by the hundred thousand, nearly all of which are still in use when Python looks for garbage
 # among them, again and again: a tenth of the time that tracing takes.
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Leave garbage where it is meanwhile; of several in threads, the first to begin has it collected again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

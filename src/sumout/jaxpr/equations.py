@@ -1,19 +1,25 @@
 """Run single equations of a jaxpr; what is known of counters and indices is computed at once instead of traced."""
 
+import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jax.interpreters import partial_eval
 
 from sumout.errors import note_unforeseen
 from sumout.jaxpr.numpy_evaluation import compute, is_exact_by_numpy
+from sumout.jaxpr.primitives import row_of
 from sumout.jaxpr.simplify import simplify
+from sumout.jaxpr.walk import body, run, variables
 
 MOST_KNOWN = 2**17  # elements of an array of indices: beyond that it costs more to hold than to compute again
 
@@ -95,6 +101,47 @@ def is_exact(aval: Any) -> bool:
 
 def used_inputs(closed: ClosedJaxpr) -> list[list[bool]]:
     """For each output, and for each input, whether the one depends on the other, or may."""
-    outputs = range(len(closed.jaxpr.outvars))
-    alone = [[j == i for j in outputs] for i in outputs]
-    return [list(partial_eval.dce_jaxpr(closed.jaxpr, wanted)[1]) for wanted in alone]
+    jaxpr = closed.jaxpr
+    masks = _used(jaxpr, [1 << i for i in range(len(jaxpr.invars))])
+    return [[bool(mask >> i & 1) for i in range(len(jaxpr.invars))] for mask in masks]
+
+
+def _used(jaxpr: Jaxpr, inputs: Sequence[int]) -> list[int]:
+    """The same for a function whose own inputs depend on others: sets of these, as bits."""
+
+    def step(eqn: Any, operands: list[int]) -> list[int]:
+        row = row_of(eqn)
+        if row.is_call:
+            return _used(body(eqn)[0], operands)
+        if not row.is_control:
+            return [_union(operands)] * len(eqn.outvars)
+        taken = list(dict.fromkeys(variables(eqn.invars)))
+        alone = jaxpr.replace(constvars=[], invars=taken, outvars=eqn.outvars, eqns=[eqn])
+        of_variable = {v: mask for v, mask in zip(eqn.invars, operands, strict=True) if not isinstance(v, Literal)}
+        found = []
+        for i in range(len(eqn.outvars)):
+            wanted = [j == i for j in range(len(eqn.outvars))]
+            is_used = partial_eval.dce_jaxpr(alone, wanted)[1]
+            found.append(_union(of_variable[v] for v, used in zip(alone.invars, is_used, strict=True) if used))
+        return found
+
+    return run(jaxpr, [0] * len(jaxpr.constvars), inputs, step, lambda _: 0)
+
+
+def _union(masks: Iterable[int]) -> int:
+    return reduce(or_, masks, 0)
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Leave garbage where it is meanwhile; of several in threads, the first to begin has it collected again.
+
+    A third of the time in which a long program is traced would go into looking for it.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -98,8 +98,8 @@ def is_array(leaf: Any) -> bool:
     return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) and np.dtype(leaf.dtype).kind in "biufc"
 
 
-def split_arguments(arguments: Any, trace: Callable[[Any], Any]) -> Arguments:
-    """Split arguments so that `trace(arguments)` can be traced with as many arrays as possible unknown.
+def split_arguments(arguments: Any, trace: Callable[[Arguments], Any]) -> Arguments:
+    """Split arguments so that as many arrays as possible are unknown when a model is traced; `trace` tries a split.
 
     A model may use an argument by value (`int(group.max())`, `np.log(y)`, `y[mask]`). Such an array is kept as it is;
     each of the others becomes data.
@@ -112,7 +112,7 @@ def split_arguments(arguments: Any, trace: Callable[[Any], Any]) -> Arguments:
 
     def attempt(traced: tuple[bool, ...]) -> Arguments:
         split = Arguments(tree, leaves, paths, traced)
-        jax.eval_shape(lambda data: (trace(split.rebuild(data)), ())[1], split.data)
+        trace(split)
         return split
 
     arrays = tuple(is_array(leaf) for leaf in leaves)

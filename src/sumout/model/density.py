@@ -13,6 +13,7 @@ from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import IdentityTransform, IndependentTransform
 
 from sumout.errors import ModelError, OptionError, SumoutError
+from sumout.jaxpr.equations import without_collection
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.model.program import ContinuousSite, DiscreteSite, Program
 from sumout.model.supports import Count, Finite, Implicit, ImplicitSpec, Support, as_shape
@@ -180,8 +181,14 @@ def _trace_arguments(
     """Trace the function once; say what is wrong if that fails or if it does not return a real scalar."""
     shapes = ", ".join(f"{name} {site.shape}" for name, site in {**continuous, **discrete}.items())
     try:
-        arguments = split_arguments(data, call)
-        out = jax.eval_shape(lambda data: call(arguments.rebuild(data)), arguments.data)
+        found: dict[tuple[bool, ...], Any] = {}
+
+        def trace(split: Arguments) -> None:
+            found[split.traced] = jax.eval_shape(lambda data: call(split.rebuild(data)), split.data)
+
+        with without_collection():
+            arguments = split_arguments(data, trace)
+        out = found[arguments.traced]
     except KeyError as error:
         raise ModelError(f"the log density asks for {error}, but the variables are {shapes}.") from error
     except BY_VALUE as error:

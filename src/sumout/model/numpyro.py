@@ -18,14 +18,15 @@ from numpyro import handlers
 from numpyro.distributions import Delta, biject_to, constraints
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer import init_to_uniform
-from numpyro.infer.util import constrain_fn, log_density, potential_energy
+from numpyro.infer.util import _unconstrain_reparam, constrain_fn, log_density, potential_energy
 from numpyro.primitives import Messenger
 
 from sumout.errors import ModelError, OptionError, SumoutError
-from sumout.jaxpr.equations import used_inputs
+from sumout.jaxpr.equations import used_inputs, without_collection
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.model.density import is_identity
+from sumout.model.log_probs import log_prob_of
 from sumout.model.numpyro_handlers import DefaultKey, Keyed, with_categories
 from sumout.model.numpyro_sites import (
     WithoutLaws,
@@ -37,7 +38,7 @@ from sumout.model.numpyro_sites import (
     log_placeholders,
     without_placeholders,
 )
-from sumout.model.program import ContinuousSite, DiscreteSite, Program
+from sumout.model.program import ContinuousSite, DiscreteSite, Part, Program
 from sumout.model.supports import Count, Support, whole_numbers
 from sumout.model.validation import (
     UniqueNames,
@@ -85,26 +86,37 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         placed = inspect.BoundArguments(signature, arguments)  # pyright: ignore[reportArgumentType]
         return model(*placed.args, **placed.kwargs)
 
-    arguments = _split(call, dict(bound.arguments))
+    with without_collection():
+        arguments, probe = _split(call, dict(bound.arguments))
+        sites = _Sites.found_by(probe, arguments)
 
     def read_arguments(*args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return arguments.sort_out(dict(signature.bind(*args, **kwargs).arguments))
 
-    sites = _Sites.probe(call, arguments)
     made = _Model(call, arguments, sites)
     forward = find_forward(sites.counts, made.outputs_without, sites.continuous, sites.discrete, arguments.data)
     made = replace(made, forward=forward)
+    directly = {
+        "log_joint": partial(made.log_joint_without, forward),
+        "constrain_named": made.constrain,
+        "log_likelihood_named": partial(made.log_terms, sites.observed),
+        "log_joint_without_data": partial(made.log_joint_without, (*forward, *sites.observed)),
+        "log_terms_named": partial(made.log_terms, sites.laws),
+    }
+    whole = made.all_parts
+
+    def part(name: str) -> Part:
+        return Part(directly[name], whole, name)
+
     return Program(
         x=sites.continuous,
         z=sites.discrete,
         data=arguments.data,
-        log_joint=partial(made.log_joint_without, forward),
-        constrain_named=made.constrain,
-        log_likelihood_named=None if sites.is_scaled else partial(made.log_terms, sites.observed),
-        log_joint_without_data=None
-        if sites.is_scaled
-        else partial(made.log_joint_without, (*forward, *sites.observed)),
-        log_terms_named=partial(made.log_terms, sites.laws),
+        log_joint=part("log_joint"),
+        constrain_named=part("constrain_named"),
+        log_likelihood_named=None if sites.is_scaled else part("log_likelihood_named"),
+        log_joint_without_data=None if sites.is_scaled else part("log_joint_without_data"),
+        log_terms_named=part("log_terms_named"),
         log_joint_without_jacobian=made.log_joint_without_jacobian,
         draw_forward_named=made.draw_forward if forward else None,
         forward=forward,
@@ -183,6 +195,38 @@ class _Model:
             return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in names}
 
     @one_at_a_time
+    def all_parts(self, x, z, data):
+        """All that is asked of the model, by one run of it.
+
+        A run of a long model takes seconds, most of them for the densities of its sites; those of equal distributions
+        are traced once.
+        """
+        sites, forward = self.sites, set(self.forward)
+        filled = sites.fill_in(x)
+        given = handlers.substitute(self._given(z), substitute_fn=partial(_unconstrain_reparam, filled))
+        with validation_enabled(False):  # of parameters, which the probe has checked as far as they are known
+            trace = handlers.trace(given).get_trace(self.arguments.rebuild(data))
+        with validation_enabled():
+            terms, weighed = {}, {}
+            for name, site in trace.items():
+                if site["type"] == "sample":
+                    terms[name] = log_prob_of(site)
+                    scale = site["scale"]
+                    term = terms[name] if scale is None else scale * terms[name]
+                    weighed[name] = term if jnp.ndim(term) == 0 else jnp.sum(term)
+        without_data = [term for name, term in weighed.items() if name not in forward | sites.observed.keys()]
+        observed = [term for name, term in weighed.items() if name in sites.observed.keys() - forward]
+        start = sites.log_placeholders(z)
+        values = {name: trace[name]["value"] for name in [*sites.continuous, *sites.deterministic]}
+        return {
+            "log_joint": sum([*without_data, *observed], start=start),
+            "log_joint_without_data": sum(without_data, start=start),
+            "log_likelihood_named": {name: terms[name] for name in sites.observed},
+            "log_terms_named": {name: terms[name] for name in sites.laws},
+            "constrain_named": values,
+        }
+
+    @one_at_a_time
     def draw_forward(self, key, x, z, data):
         """Draws of the forward sites from their law given x and the others."""
         values = self.arguments.rebuild(data)
@@ -197,6 +241,27 @@ class _Model:
         """All that a user sees, were the laws of some sites left out: the density and the named values."""
         with validation_enabled():
             return self.log_joint_without(left_out, x, z, data), self.constrain(x, z, data)
+
+
+class _Probe:
+    """A trace of the model with an unknown key, so that whatever depends on a latent value is seen to do so."""
+
+    def __init__(self, call: Callable[[dict], Any], arguments: Arguments):
+        self.seen: dict[str, dict] = {}
+        self.notes: list[str] = []
+        self.continuous: dict[str, ContinuousSite] = {}
+
+        def arrays(key, data):
+            seen, is_random = _trace(call, arguments.rebuild(data), key)
+            self.seen, self.notes = seen, _notes(seen, is_random)
+            self.continuous = {n: _continuous_site(n, s) for n, s in seen.items() if _is_continuous_latent(s)}
+            bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
+            observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
+            inside = {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
+            return bounds, observed, inside, {n: is_missing(seen[n]) for n in find_imputed(seen)}
+
+        self.key = jax.eval_shape(lambda: jax.random.key(0))
+        self.closed, self.shapes = jax.make_jaxpr(arrays, return_shape=True)(self.key, arguments.data)
 
 
 @dataclass(frozen=True)
@@ -226,29 +291,13 @@ class _Sites:
         return log_placeholders(z, present, {name: counts[name].lower for name in present})
 
     @staticmethod
-    def probe(call: Callable[[dict], Any], arguments: Any) -> "_Sites":
-        """Trace the model with an unknown key, so that whatever depends on a latent value is seen to do so."""
-        seen: dict[str, dict] = {}
-        notes: list[str] = []
-        continuous: dict[str, ContinuousSite] = {}
-
-        def arrays(key, data):
-            seen.clear()
-            traced, is_random = _trace(call, arguments.rebuild(data), key)
-            seen.update(traced)
-            notes[:] = _notes(traced, is_random)
-            continuous.update({n: _continuous_site(n, s) for n, s in seen.items() if _is_continuous_latent(s)})
-            bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
-            observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
-            inside = {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
-            return bounds, observed, inside, {n: is_missing(seen[n]) for n in find_imputed(seen)}
-
-        key = jax.eval_shape(lambda: jax.random.key(0))
-        closed, shapes = jax.make_jaxpr(arrays, return_shape=True)(key, arguments.data)
-        is_known = [not used[0] for used in used_inputs(closed)]
-        known = evaluate(closed, [key, *jax.tree.leaves(arguments.data)], is_known)
-        bounds, observed, inside, missing = jax.tree.unflatten(jax.tree.structure(shapes), known)
-        by_value = _inputs_of(closed, shapes, sorted(arguments.data))
+    def found_by(probe: "_Probe", arguments: Arguments) -> "_Sites":
+        """What a probe shows; what does not depend on its key, and so on no latent value, is known."""
+        seen, continuous = probe.seen, dict(probe.continuous)
+        is_known = [not used[0] for used in used_inputs(probe.closed)]
+        known = evaluate(probe.closed, [probe.key, *jax.tree.leaves(arguments.data)], is_known)
+        bounds, observed, inside, missing = jax.tree.unflatten(jax.tree.structure(probe.shapes), known)
+        by_value = _inputs_of(probe.closed, probe.shapes, sorted(arguments.data))
         missing = {name: mask for name, mask in missing.items() if mask is not None}
         for name, mask in missing.items():
             if name in continuous:
@@ -278,7 +327,7 @@ class _Sites:
             counts,
             is_scaled,
             missing,
-            tuple(notes),
+            tuple(probe.notes),
             by_value,
         )
 
@@ -300,10 +349,12 @@ def _name(model: Any) -> str:
     return model.__name__
 
 
-def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> Arguments:
-    """Split the arguments, and say what is wrong with a model that cannot be traced."""
+def _split(call: Callable[[dict], Any], arguments: dict[str, Any]) -> tuple[Arguments, _Probe]:
+    """Split the arguments, with a probe of the model; say what is wrong with one that cannot be traced."""
+    probes: dict[tuple[bool, ...], _Probe] = {}
     try:
-        return split_arguments(arguments, lambda values: _trace(call, values, jax.random.key(0)))
+        split = split_arguments(arguments, lambda split: probes.update({split.traced: _Probe(call, split)}))
+        return split, probes[split.traced]
     except BY_VALUE as error:
         raise ModelError(
             f"the model asks{where_raised(error)} for the value of a latent site in Python code (`if z:`, `int(z)`, "

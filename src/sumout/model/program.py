@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.errors import ModelError
+from sumout.model.packing import Packs
 from sumout.model.supports import Implicit, Support
 
 T = TypeVar("T")
@@ -70,6 +71,25 @@ class DiscreteSite:
 
 
 @dataclass(frozen=True, eq=False)
+class Part:
+    """One of several functions of which a front end can compute all at once.
+
+    Attributes:
+        direct: the function itself.
+        whole: the function that returns the results of all of them, by name.
+        name: of this one.
+    """
+
+    direct: Callable[..., Any]
+    whole: Callable[..., Any]
+    name: str
+
+    def __call__(self, *args: Any) -> Any:
+        """The function itself."""
+        return self.direct(*args)
+
+
+@dataclass(frozen=True, eq=False)
 class Program:
     """A model ready for inference; made by `sumout.program` or `sumout.density`, not by hand.
 
@@ -107,6 +127,8 @@ class Program:
         changed_outside: names of the arrays that the model refers to, but was not given, and that have been changed
             since the program was made.
         name: what to call the model when speaking of it.
+        source: the user's program that this one is a rolled up form of (`model/rolled.py`); its functions take x flat.
+        packs: which of the source's discrete sites are one array here.
         memory: what has been computed for it: structures, plans, compiled functions. See `remember`.
     """
 
@@ -135,6 +157,8 @@ class Program:
     notes: tuple[str, ...] = ()
     changed_outside: Callable[[], tuple[str, ...]] = tuple
     name: str = "program"
+    source: "Program | None" = None
+    packs: Packs = field(default_factory=Packs)
     memory: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self):
@@ -176,28 +200,41 @@ class Program:
             start += site.size
         return named
 
+    def _given(self, x: Float[Array, " num_x"]) -> Any:
+        """What the functions of the program take."""
+        return self.unravel(x) if self.source is None else x
+
     @cached_property
     def log_density(self) -> Callable[[Float[Array, " num_x"], Nuisance, Data], Float[Array, ""]]:
         """log p(x, z, y) at unconstrained x, log |J| included; differentiable in x."""
         # Jitted, so that it is traced once however often other compiled code calls it.
-        return jax.jit(lambda x, z, data: self.log_joint(self.unravel(x), z, data))
+        return jax.jit(lambda x, z, data: self.log_joint(self._given(x), z, data))
 
     @cached_property
     def log_likelihood(self) -> Callable[[Float[Array, " num_x"], Nuisance, Data], dict[str, Array]]:
         """The log density of every datum, by name, where the program knows it; traced once likewise."""
         named = self.log_likelihood_named
         assert named is not None
-        return jax.jit(lambda x, z, data: named(self.unravel(x), z, data))
+        return jax.jit(lambda x, z, data: named(self._given(x), z, data))
+
+    def log_terms(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> dict[str, Array]:
+        """Every term of the density that has a name, where terms have names."""
+        assert self.log_terms_named is not None
+        return self.log_terms_named(self._given(x), z, data)
 
     def constrain(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> dict[str, Array]:
         """Named values of x as the user knows them, and the deterministics."""
-        return self.constrain_named(self.unravel(x), z, data)
+        return self.constrain_named(self._given(x), z, data)
+
+    def user_values(self, values: Mapping[str, Any], axis: int = 0) -> dict[str, Any]:
+        """What `constrain` returned by the user's names; what is packed has its rows along an axis."""
+        return getattr(self.constrain_named, "packs", Packs()).unpack(values, axis)
 
     def draw_forward(self, key: Array, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> Nuisance:
         """Z with the sites that are drawn forward drawn from their law given x and the others."""
         if self.draw_forward_named is None:
             return z
-        return {**z, **self.draw_forward_named(key, self.unravel(x), z, data)}
+        return {**z, **self.draw_forward_named(key, self._given(x), z, data)}
 
     def without_jacobian(self) -> "Program":
         """The program with the density of x in the user's own coordinates, still as a function of unconstrained x."""

@@ -15,6 +15,7 @@ from numpyro.distributions import MaskedDistribution
 from numpyro.primitives import Messenger
 
 from sumout.errors import ModelError
+from sumout.model.log_probs import is_in_support, log_prob_of
 
 OWN = Path(__file__).parents[1]
 MOST_LINES = 4  # of what JAX or NumPyro say, in an error of ours
@@ -63,7 +64,7 @@ def _check_observed(name: str, site: dict) -> None:
             "the two would be broadcast against each other. Reshape the data or the parameters."
         )
     try:
-        log_density = site["fn"].log_prob(site["value"])
+        log_density = log_prob_of(site)
     except Exception as error:
         raise ModelError(
             f"observed site '{name}': its log density cannot be computed for data of shape {shape}, as "
@@ -81,7 +82,7 @@ def _check_observed(name: str, site: dict) -> None:
 def is_inside(site: dict) -> Any:
     """Which data of an observed site lie in its support; those that are masked count as inside."""
     fn: Any = site["fn"]
-    inside = fn.support(site["value"])
+    inside = is_in_support(site)
     while hasattr(fn, "base_dist"):
         if isinstance(fn, MaskedDistribution):
             inside = inside | ~jnp.asarray(fn._mask, bool)

@@ -76,8 +76,9 @@ def maximize(
     program = as_program(program)
     _check_options(program, starts, steps, learning_rate, seed, jacobian)
     aim = program if jacobian else program.without_jacobian()
-    refuse_moving_supports(aim)
     made = plan_for(aim, plan)
+    aim = made.structure.program
+    refuse_moving_supports(aim)
     target = make_target(made)
     key_start, key_guard, key_ascent, key_z = split(new_key(seed), 4)
     with bar(progress, f"{starts} starts") as show:

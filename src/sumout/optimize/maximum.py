@@ -13,6 +13,7 @@ from jaxtyping import Array
 from sumout.compile.ahead import QUICK_COMPILE, briefly
 from sumout.errors import ConvergenceWarning, ModelError
 from sumout.jaxpr.equations import used_inputs
+from sumout.model.packing import Packs
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.supports import Finite
 from sumout.optimize.lbfgs import Optima, lengths
@@ -96,8 +97,9 @@ def _shorten(value: np.ndarray) -> str:
 
 def refuse_moving_supports(program: Program) -> None:
     """Where the support of x depends on z, x is not one value."""
+    moving = _named_by_z(program)
     for name in program.x:
-        if name in _named_by_z(program):
+        if name in moving:
             raise ModelError(
                 f"maximize: the support of '{name}' depends on a discrete site, so its value changes with z and has no "
                 "mode of its own; give it a fixed support, for instance by scaling a variable on (0, 1)."
@@ -108,7 +110,9 @@ def _named_by_z(program: Program) -> set[str]:
     """Which of the values that the user sees depend on z."""
     closed, shapes = jax.make_jaxpr(program.constrain, return_shape=True)(*program.abstract_arguments())
     each = zip(sorted(shapes), used_inputs(closed), strict=True)  # JAX sorts dicts
-    return {name for name, used in each if any(used[1 : 1 + len(program.z)])}
+    found = {name: any(used[1 : 1 + len(program.z)]) for name, used in each}
+    packs = getattr(program.constrain_named, "packs", Packs())
+    return {user_name for name, is_found in found.items() if is_found for user_name in packs.names(name)}
 
 
 def build_maximum(plan: Plan, optima: Optima, starts: int, key: Key) -> Maximum:
@@ -121,6 +125,7 @@ def build_maximum(plan: Plan, optima: Optima, starts: int, key: Key) -> Maximum:
         mode = compiled(plan.summation.most_probable)(x, z, program.data)
     constrain = compiled(jax.vmap(program.constrain, in_axes=(0, None, None)))
     values = {name: np.asarray(v) for name, v in constrain(optima.x, z if mode is None else mode, program.data).items()}
+    values = program.user_values(values, axis=1)
     left_out = set() if mode is not None else _named_by_z(program)
     gaps, errors = optima.gaps
     message, is_doubtful = _describe(plan, optima, starts, values)
@@ -131,7 +136,9 @@ def build_maximum(plan: Plan, optima: Optima, starts: int, key: Key) -> Maximum:
         unconstrained={name: np.asarray(value) for name, value in program.unravel(x).items()},
         log_density=float(optima.log_density[best]) if plan.sums_all else None,
         z=_given_x(plan, key, x, z),
-        z_mode=None if mode is None else {n: np.asarray(v) for n, v in mode.items() if n not in program.forward},
+        z_mode=None
+        if mode is None
+        else program.packs.unpack({n: np.asarray(v) for n, v in mode.items() if n not in program.forward}),
         converged=bool(optima.is_converged[best]),
         message=message,
         starts=tuple(
@@ -176,7 +183,7 @@ def _given_x(plan: Plan, key: Key, x: Array, z: Nuisance) -> dict[str, np.ndarra
             found[name] = rows.reshape(*support.shape, support.num_values)
         else:
             found[name] = np.asarray(drawn[name]).mean(axis=0)
-    return found
+    return program.packs.unpack(found)
 
 
 def _describe(plan: Plan, optima: Optima, starts: int, values: dict[str, np.ndarray]) -> tuple[str, bool]:

@@ -26,7 +26,9 @@ from sumout.compile.policy import (
 from sumout.eliminate.components import Component, find_components
 from sumout.eliminate.summation import Summation, build_summation
 from sumout.errors import OptionError
+from sumout.jaxpr.equations import without_collection
 from sumout.model.program import Data, Nuisance, Program
+from sumout.model.rolled import roll_up
 from sumout.model.supports import Count, Finite, Implicit
 from sumout.moves.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
 from sumout.moves.move import NuisanceMove
@@ -126,10 +128,12 @@ class Plan:
 
 def plan_for(program: Program, overrides: Mapping[str, str] | None = None) -> Plan:
     """The plan for a program, the same object whenever the overrides are the same."""
-    structure = read(program)
-    checked = _check_overrides(structure, overrides)
+    checked = _check_overrides(program, overrides)
+    with without_collection():
+        rolled = roll_up(program, checked)
+    structure = read(rolled)
     label = ("plan", tuple(sorted(checked.items())))
-    return program.remember(label, lambda: make_plan(structure, checked))
+    return rolled.remember(label, lambda: make_plan(structure, checked))
 
 
 def make_plan(
@@ -143,7 +147,7 @@ def make_plan(
         patterns: those that may be used. With fewer of them sums and draws are as right, but cost more, so that other
             sites may be summed out.
     """
-    overrides = _check_overrides(structure, overrides)
+    overrides = _check_overrides(structure.program, overrides)
     methods = np.full(structure.num_sites, "", object)
     reasons = np.full(structure.num_sites, "", object)
     for name in structure.program.z:
@@ -170,13 +174,13 @@ def make_plan(
     )
 
 
-def _check_overrides(structure: Structure, overrides: Mapping[str, str] | None) -> dict[str, str]:
+def _check_overrides(program: Program, overrides: Mapping[str, str] | None) -> dict[str, str]:
     if overrides is not None and not isinstance(overrides, Mapping):
         raise OptionError(
             f'plan={overrides!r}: expected a dict from the name of a site to a method, such as {{"z": "draw"}}.'
         )
     overrides = dict(overrides or {})
-    sites = structure.program.z
+    sites = program.z
     for name, method in overrides.items():
         if name not in sites:
             raise OptionError(f"plan: there is no discrete site '{name}'; the sites are {', '.join(sites)}.")

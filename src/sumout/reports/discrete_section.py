@@ -69,7 +69,7 @@ def discrete_section(
 
 
 def _exact(structure: Structure, idata: "xr.DataTree", overrides: Mapping[str, str]) -> dict[str, Chances]:
-    program = structure.program
+    program = structure.program.source or structure.program
     try:
         found = marginals(program, idata, plan=overrides)
     except OptionError as error:
@@ -111,7 +111,7 @@ def _is_joined(structure: Structure | None, name: str) -> bool:
     """Whether elements of the array are neighbours of each other."""
     if structure is None:
         return False
-    numbers = structure.site_numbers[name]
+    numbers = structure.user_site_numbers[name]
     return bool(np.isin(structure.edges, numbers).all(axis=1).any())
 
 

@@ -15,6 +15,7 @@ from sumout.compile.ahead import Ahead
 from sumout.compile.policy import BLOCK, USUAL_DRAWS
 from sumout.jaxpr.equations import traced_once
 from sumout.model.arguments import as_jax
+from sumout.model.packing import Packs
 from sumout.model.program import Data, Nuisance, Program
 from sumout.randomness import Key, fold_in
 from sumout.results.likelihood import Likelihood
@@ -163,7 +164,11 @@ class PostProcessing:
             return {}
         draws = jax.tree.map(lambda a: a[:, :done], draws)
         drawn = {name: np.asarray(value) for name, value in draws.z.items()}
-        posterior = {**drawn, **named.pop("posterior")}
+        drawn = self.program.packs.unpack(drawn, axis=2)
+        posterior = {**drawn, **self.program.user_values(named.pop("posterior"), axis=2)}
+        if "log_likelihood" in named:
+            packs = getattr(self.program.log_likelihood_named, "packs", Packs())
+            named["log_likelihood"] = packs.unpack(named["log_likelihood"], axis=2)
         names = [name for name in posterior if name not in drawn] + list(drawn)
         order = {name: i for i, name in enumerate(self.program.order)}
         names.sort(key=lambda name: order.get(name, len(order)))
@@ -182,7 +187,17 @@ class PostProcessing:
         notes = {"notes": list(self.program.notes)} if self.program.notes else {}
         known = {"inference_library": "sumout", "inference_library_version": version("sumout")}
         tuning = {"tuning_steps": attrs["tune"]} if "tune" in attrs else {}
-        return {**known, **attrs, **tuning, **left_out, **notes, "discrete": list(self.program.z)}
+        return {**known, **attrs, **tuning, **left_out, **notes, "discrete": list(self._source.z)}
+
+    @property
+    def _source(self) -> Program:
+        """As the user wrote it."""
+        return self.program.source or self.program
+
+    @property
+    def observed(self) -> Mapping[str, Any]:
+        """The data by the user's names."""
+        return self._source.observed
 
     @property
     def dims(self) -> dict[str, list[str]]:

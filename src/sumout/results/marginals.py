@@ -60,11 +60,14 @@ def marginals(program: Program | Any, idata: "xr.DataTree", *, plan: Mapping[str
     import xarray as xr  # takes half a second to import
 
     program = as_program(program)
+    program = program.source or program
     x, z = _draws(program, idata)
     chosen = plan_for(program, plan)
-    table = np.asarray(attentive_jit(partial(_mean_probabilities, chosen))(x, z, program.data))
+    rolled = chosen.structure.program
+    packed = rolled.packs.pack(z, lambda rows: np.stack(rows, axis=1))
+    table = np.asarray(attentive_jit(partial(_mean_probabilities, chosen))(x, packed, program.data))
     arrays = {}
-    for name, numbers in chosen.structure.site_numbers.items():
+    for name, numbers in chosen.structure.user_site_numbers.items():
         support = program.z[name].support
         if isinstance(support, Finite):
             rows = table[numbers, : support.num_values]
@@ -77,13 +80,13 @@ def marginals(program: Program | Any, idata: "xr.DataTree", *, plan: Mapping[str
                 values = np.where(support.rows()[1], support.values, support.values[:, :1])
                 arrays[f"{name}_values"] = (arrays[name].dims, values.reshape(rows.shape))
     if chosen.sums_all and chosen.summation is not None:
-        mode = _most_probable(chosen.summation, program, x, z)
+        mode = rolled.packs.unpack(_most_probable(chosen.summation, rolled, x, packed))
         summed = [name for name in program.z if name not in program.forward]
         arrays.update({f"{name}_mode": (_dims(program, name), np.asarray(mode[name])) for name in summed})
     return xr.Dataset(arrays)
 
 
-def _draws(program: Program, idata: "xr.DataTree") -> tuple[Array, Nuisance]:
+def _draws(program: Program, idata: "xr.DataTree") -> tuple[Array, dict[str, np.ndarray]]:
     """All draws in one row: x on the real line, flat, and z."""
     if not isinstance(program, Program):
         raise OptionError(f"marginals: expected a Program, got {type(program).__name__}.")
@@ -100,7 +103,7 @@ def _draws(program: Program, idata: "xr.DataTree") -> tuple[Array, Nuisance]:
     num_draws = int(idata["posterior"].sizes["chain"] * idata["posterior"].sizes["draw"])
     columns = [flat(groups[0], name).reshape(num_draws, -1) for name in program.x]
     x = jnp.asarray(np.concatenate([np.zeros((num_draws, 0)), *columns], axis=1), jnp.result_type(float))
-    z = {name: jnp.asarray(flat(groups[1], name), site.dtype) for name, site in program.z.items()}
+    z = {name: np.asarray(flat(groups[1], name), site.dtype) for name, site in program.z.items()}
     if x.shape[1] != program.num_x or any(z[name].shape[1:] != site.shape for name, site in program.z.items()):
         raise OptionError("marginals: the shapes of the result do not fit the program; was it another one?")
     return x, z

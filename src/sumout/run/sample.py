@@ -11,8 +11,8 @@ import jax
 
 from sumout.checks.check import check_plan, examine
 from sumout.checks.guard import Guard
-from sumout.compile.ahead import without_collection
 from sumout.errors import OptionError
+from sumout.jaxpr.equations import without_collection
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.registry import find_kernel
 from sumout.model.front_ends import as_program
@@ -82,7 +82,7 @@ def set_up(program: Program, kernel: Any, overrides: Mapping[str, str] | None) -
     """The setup for a kernel and overrides of the plan, the same object for the same of them."""
     plan = plan_for(program, overrides)
     chosen = find_kernel(kernel, plan)
-    return program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen))
+    return plan.structure.program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen))
 
 
 def sample(
@@ -153,6 +153,7 @@ def sample(
         key_start, key_guard, key_run, key_process = split(new_key(seed), 4)
         with program.alone(), without_collection():
             ready = set_up(program, kernel, plan)
+            program = ready.program
             postprocess = ready.postprocessing(log_likelihood)
             ready.prepare(chains, postprocess)
         check_plan(ready.plan).raise_or_warn()

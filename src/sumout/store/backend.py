@@ -167,7 +167,7 @@ class MemoryBackend(DrawBuffer):
         ended = {"steps": checkpoint.steps, "sampling_time": checkpoint.seconds, "complete": is_complete}
         program = postprocess.program
         return build_tree(
-            groups, run.kernel.tuned(checkpoint.states), program.observed,
+            groups, run.kernel.tuned(checkpoint.states), postprocess.observed,
             constant=program.constant, coords=program.coords, dims=postprocess.dims,
             coordinates=postprocess.coordinates, attrs=postprocess.attrs({**run.attrs, **ended}),
         )  # fmt: skip

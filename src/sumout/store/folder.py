@@ -106,8 +106,8 @@ class FolderBackend:
         arrays[CHECKPOINT] = np.array([checkpoint.done, checkpoint.t, checkpoint.steps, drawn])
         arrays[SECONDS] = np.array(checkpoint.seconds)
         if self._number == 0:
-            program = self.run.postprocess.program
-            for group, known in ((OBSERVED, program.observed), (CONSTANT, program.constant), (COORDS, program.coords)):
+            program, observed = self.run.postprocess.program, self.run.postprocess.observed
+            for group, known in ((OBSERVED, observed), (CONSTANT, program.constant), (COORDS, program.coords)):
                 arrays.update({f"{group}/{name}": np.asarray(value) for name, value in known.items()})
         write_part(self.folder, self._number, arrays)
         self._number, self._written = self._number + 1, checkpoint.done

@@ -12,11 +12,12 @@ from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
 from sumout.errors import OptionError, note_unforeseen
-from sumout.jaxpr.equations import traced_once
+from sumout.jaxpr.equations import traced_once, without_collection
 from sumout.jaxpr.flatten import flatten
 from sumout.jaxpr.lazy_broadcast import Spread
 from sumout.model.front_ends import as_program
 from sumout.model.program import Data, Nuisance, Program
+from sumout.model.rolled import roll_up
 from sumout.structure.factors import Factorisation, factorise
 from sumout.structure.graph import Graph, connect
 from sumout.structure.interpret import Env, Reader
@@ -136,6 +137,14 @@ class Structure:
         ends = np.cumsum(sizes)
         return {name: np.arange(end - size, end) for name, size, end in zip(self.program.z, sizes, ends, strict=True)}
 
+    @cached_property
+    def user_site_numbers(self) -> dict[str, np.ndarray]:
+        """The same by the names in the user's program, of which several may be one array here."""
+        shaped = {
+            name: numbers.reshape(self.program.z[name].support.shape) for name, numbers in self.site_numbers.items()
+        }
+        return {name: np.ravel(numbers) for name, numbers in self.program.packs.unpack(shaped).items()}
+
     @property
     def num_sites(self) -> int:
         """Number of discrete elements."""
@@ -199,7 +208,9 @@ def read(program: Program | Any) -> Structure:
     program = as_program(program)
     if not isinstance(program, Program):
         raise OptionError(f"expected a Program from sumout.program or sumout.density, got {type(program).__name__}.")
-    return program.remember("structure", lambda: _read(program))
+    with without_collection():
+        rolled = roll_up(program)
+        return rolled.remember("structure", lambda: _read(rolled))
 
 
 def _read(program: Program) -> Structure:
