@@ -143,7 +143,7 @@ def build_grid(sites: np.ndarray, allowed: np.ndarray, patterns: Sequence[Patter
         patterns: those that may be used.
     """
     num_levels, num_columns = sites.shape
-    count = int(allowed[sites.ravel()].sum(axis=1).max())
+    count = int(np.flatnonzero(allowed[sites.ravel()].any(axis=0)).max(initial=0)) + 1
     mask = joint_mask(sites[..., None], allowed[:, :count])
     chain = find_match(patterns, ChainSum((num_levels - 1) * num_columns, count, 1))
     no_parents = np.zeros((0, num_columns), np.int64)

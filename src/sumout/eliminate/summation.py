@@ -211,9 +211,13 @@ def _is_chain(component: Component) -> bool:
 
 
 def _allowed(structure: Structure) -> np.ndarray:
-    """Which values each site has, `(sites, K)`: its first so many."""
+    """Which of its values each site may take, `(sites, K)`; none for sites that are not finite."""
     counts = num_values(structure)
-    return np.arange(counts.max(initial=1)) < counts[:, None]
+    allowed = np.zeros((structure.num_sites, int(counts.max(initial=1))), bool)
+    for name, numbers in structure.site_numbers.items():
+        if len(numbers) and counts[numbers[0]]:
+            allowed[numbers] = value_rows(structure, [name], allowed.shape[1])[1]
+    return allowed
 
 
 def _blocks(structure: Structure, sites: np.ndarray, patterns: Sequence[Pattern]) -> tuple[Gibbs, ...]:
