@@ -491,7 +491,7 @@ def functions(case):
     """Log densities of the unconstrained flat x: z summed out here, and by hand."""
     program = sumout.program(case.model, *case.data)
     plan = make_plan(sumout.read(program))
-    z = {name: jnp.zeros(site.shape, site.dtype) for name, site in program.z.items()}
+    z = {name: jnp.zeros(site.shape, site.dtype) for name, site in plan.structure.program.z.items()}
     data = tuple(jnp.asarray(each) for each in case.data)
 
     def by_hand(x):

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sumout.compile.ahead import Ahead, without_collection
+from sumout.compile.ahead import Ahead
+from sumout.jaxpr.equations import without_collection
 from sumout.jaxpr.equations import traced_once
 
 

@@ -116,4 +116,4 @@ def test_the_transitions_of_a_chain_are_computed_once():
     z = {name: jnp.zeros(site.shape, site.dtype) for name, site in program.z.items()}
     ((_, tables),) = plan_for(program, None).summation._tables(jnp.zeros(program.num_x), z, program.data)
     assert [part.table.shape for part in tables.joint] == [(1, 3, 3, 1)]
-    assert tables.single.shape == (16, 1, 3)
+    assert tables.single.shape == (16, 3, 1)

@@ -80,8 +80,9 @@ CASES = {
 
 def plans(name):
     """The program, its plan with all patterns, and those without the one in question and without any."""
-    program = CASES[name].make()
-    structure, overrides = sumout.read(program), dict.fromkeys(program.z, CASES[name].override)
+    structure = sumout.read(CASES[name].make())
+    program = structure.program  # with sites of one kind as one array
+    overrides = dict.fromkeys(program.z, CASES[name].override)
     others = [pattern for pattern in PATTERNS if pattern.name != name]
     return program, *(make_plan(structure, overrides, patterns) for patterns in (PATTERNS, others, ()))
 

@@ -11,7 +11,7 @@ and b for all columns, is that of a few numbers each, and so is that of `table[i
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from math import prod
 from typing import Any
 
@@ -77,6 +77,60 @@ class Deferred:
         return jnp.broadcast_to(self.content, self.shape)
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["numbers", "weights"], meta_fields=["shape", "source"])
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """Σ number · weights: y log p + (1 − y) log(1 − p), with p one number and y an array of data.
+
+    Sums of it over data are the numbers times sums of weights, sufficient statistics, which do not depend on p.
+
+    Attributes:
+        numbers: of one element each.
+        weights: for each an array. Where it is zero, the product is, whatever the number.
+        shape: what it stands for.
+    """
+
+    numbers: tuple[Any, ...]
+    weights: tuple[Any, ...]
+    shape: tuple[int, ...]
+    source: Hashable = None
+
+    @cached_property
+    def content(self) -> Any:
+        """The array, as small as may be."""
+        return reduce(jnp.add, self.products(self.weights))
+
+    @property
+    def full(self) -> Any:
+        """The array laid out."""
+        return jnp.broadcast_to(self.content, self.shape)
+
+    def products(self, weights: Sequence[Any]) -> list[Any]:
+        """The numbers times other weights."""
+        return [multiply(jnp.reshape(c, ()), w) for c, w in zip(self.numbers, weights, strict=True)]
+
+    def times(self, factor: Any) -> "Combination":
+        """All numbers times another."""
+        numbers = tuple(multiply(jnp.reshape(c, ()), jnp.reshape(factor, ())) for c in self.numbers)
+        return Combination(numbers, self.weights, self.shape)
+
+
+def _combine(eqn: Any, operands: list[Any]) -> Combination | None:
+    """The result of an equation as a combination of weights; None where it is not one."""
+    out, name = shape_of(eqn.outvars[0]), eqn.primitive.name
+    logarithm = logarithm_of(eqn)
+    if logarithm is not None:
+        first, second = operands
+        if second.content.size > 1 or first.content.size <= SMALL_WEIGHTS or not isinstance(first, Spread):
+            return None
+        number = with_rule(logarithm, False).bind(second.content, accuracy=None)
+        return Combination((number,), (first.content,), out)
+    if name == "add" and all(isinstance(o, Combination) for o in operands):
+        a, b = operands
+        return Combination((*a.numbers, *b.numbers), (*a.weights, *b.weights), out)
+    return None
+
+
 def evaluate(
     jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], given: Mapping[Var, Any] | None = None
 ) -> dict[Var, Spread]:
@@ -100,7 +154,7 @@ def evaluate(
 
 def run_equation(eqn: Any, operands: list[Any]) -> list[Any]:
     """The results of one equation, laid out only if need be."""
-    deferred = _defer(eqn, operands) if len(eqn.outvars) == 1 else None
+    deferred = (_combine(eqn, operands) or _defer(eqn, operands)) if len(eqn.outvars) == 1 else None
     if deferred is not None:
         return [deferred]
     results = _content(eqn, operands)
@@ -113,6 +167,7 @@ def run_equation(eqn: Any, operands: list[Any]) -> list[Any]:
     ]
 
 
+SMALL_WEIGHTS = 16  # elements of an array that need not be told from the number it is multiplied by
 SMALLER = 2  # times that parts must be in all to be worth the bother
 SHORT_ROW = 8  # entries that are chosen from one by one; the derivative of that is no scatter
 

@@ -22,7 +22,7 @@ from jax.extend.core import ClosedJaxpr, Literal, Var
 
 from sumout.jaxpr import numpy_forms as forms
 from sumout.jaxpr.equations import bind, is_exact
-from sumout.jaxpr.lazy_broadcast import Spread, evaluate
+from sumout.jaxpr.lazy_broadcast import Combination, Spread, evaluate
 from sumout.jaxpr.numpy_evaluation import as_array, compute
 from sumout.jaxpr.primitives import PLACEWISE, Kind, Linear, row_of
 from sumout.jaxpr.singular_points import multiply
@@ -171,8 +171,11 @@ class Factorisation:
         return jnp.asarray(*read(local, [output]))
 
 
-def _weighed(coefficient: Spread, leaf: Spread) -> Spread:
+def _weighed(coefficient: Spread, leaf: Spread | Combination) -> Any:
     """Coefficient times leaf. A leaf may be −∞ where its coefficient is zero (a masked element): it must not count."""
+    if isinstance(leaf, Combination) and coefficient.content.size == 1:
+        is_one = isinstance(coefficient.content, np.ndarray) and (coefficient.content == 1).all()
+        return leaf if is_one else leaf.times(coefficient.content)
     weight, value = coefficient.content, leaf.content.astype(coefficient.content.dtype)
     return Spread(multiply(value, weight), leaf.shape)
 

@@ -17,6 +17,7 @@ from jax import lax
 from jaxtyping import Array
 
 from sumout.compile.policy import BOX_WASTE, FEW_RUNS, SMALL_FACTOR, WASTE
+from sumout.jaxpr.lazy_broadcast import Combination
 from sumout.structure.structure import Structure
 
 Elements = tuple[np.ndarray, np.ndarray]  # numbers of factor elements, and the owner of each
@@ -41,7 +42,12 @@ class Sums:
         """The sums `(size,)` of factors given as `Spread`."""
         total = jnp.zeros(self.size, jnp.result_type(float))
         for bundle, owned in zip(self.bundles, self.owned, strict=True):
-            total += owned.sums(jnp.concatenate([factors[i].full.ravel() for i in bundle]), self.size)
+            first = factors[bundle[0]]
+            if len(bundle) == 1 and isinstance(first, Combination):
+                full = [jnp.broadcast_to(w, first.shape).ravel().astype(total.dtype) for w in first.weights]
+                total += reduce(jnp.add, first.products([owned.sums(weights, self.size) for weights in full]))
+            else:
+                total += owned.sums(jnp.concatenate([factors[i].full.ravel() for i in bundle]), self.size)
         return _never_nan(total)
 
     def uniform(self, factors: Sequence[Any]) -> Array | None:
