@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from sumout.compile.ahead import Ahead
-from sumout.jaxpr.equations import without_collection
-from sumout.jaxpr.equations import traced_once
+from sumout.jaxpr.equations import traced_once, without_collection
 
 
 def counting():

@@ -69,6 +69,7 @@ WASTE = 8  # times as many elements that a gather may have by padding before sum
 # Entries of all parts of a table that are added up by a product with zeros and ones. Five arrays of 12 axes took 0.1 ms
 # for a table of 4,096 entries, and XLA computed it four times; so it takes 13 µs.
 SELECTED_ENTRIES = 64
+FEW_AXES = 4  # of a table whose parts are added up as they are
 
 # What is summed out, and how.
 

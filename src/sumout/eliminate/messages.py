@@ -41,8 +41,7 @@ def _highest(table: Float[Array, "*n K J C"]) -> Float[Array, "*n J C"]:
 
 def _log_sum(table: Float[Array, "*n K J C"]) -> Float[Array, "*n J C"]:
     """log Σ_k exp over the values of cells."""
-    *before, own, joint, columns = table.shape
-    return log_sum_exp(table.reshape(*(before or [1]), own, joint * columns)).reshape(*before, joint, columns)
+    return log_sum_exp(table, -3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,9 +253,7 @@ class Buckets:
                 filled = fill(incoming, tables)
                 message = sum_out(filled)
                 spread = self._spread(message) if index is None else jnp.take_along_axis(message, index, axis=0)
-                spread = jnp.moveaxis(spread.reshape(incoming.shape), -1, 0)
-                handed = jax.ops.segment_sum(spread, parents, num_segments=columns + 1)[:columns]
-                return jnp.moveaxis(handed, 0, -1), filled
+                return _hand_on(spread.reshape(incoming.shape), parents), filled
 
             crossing = (levels, self._links())
             incoming, filled = lax.scan(step, incoming, crossing, unroll=self._unroll(last - straight))
@@ -356,6 +353,16 @@ def _span(table: Float[Array, "*n K C"]) -> Float[Array, "*n C"]:
     low = jnp.where(is_finite, table, jnp.inf).min(axis=-2)
     high = jnp.where(is_finite, table, -jnp.inf).max(axis=-2)
     return jnp.maximum(high - low, 0.0)
+
+
+def _hand_on(messages: Float[Array, "*n C"], parents: Int[Array, " C"]) -> Float[Array, "*n C"]:
+    """What each column gets from those whose parent it is; a scatter takes long, where columns are few."""
+    columns = messages.shape[-1]
+    if columns <= FEW_RUNS:
+        is_parent = parents == np.arange(columns)[:, None]
+        return jnp.where(is_parent, messages[..., None, :], 0.0).sum(axis=-1)
+    handed = jax.ops.segment_sum(jnp.moveaxis(messages, -1, 0), parents, num_segments=columns + 1)
+    return jnp.moveaxis(handed[:columns], 0, -1)
 
 
 def _filling(joint: Float[Array, "depth K J C"], single: Float[Array, "L K C"]) -> tuple[Callable[..., Array], Any]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sumout.compile.policy import SELECTED_ENTRIES
+from sumout.compile.policy import FEW_AXES, SELECTED_ENTRIES
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=["levels"])
@@ -50,7 +50,8 @@ def add_parts(parts: Sequence[Array], sizes: tuple[int, ...]) -> Float[Array, "d
         parts: at least one.
         sizes: of all axes.
     """
-    if sum(prod(part.shape[1:-1]) for part in parts) <= min(SELECTED_ENTRIES, prod(sizes) // 2):
+    is_small = sum(prod(part.shape[1:-1]) for part in parts) <= min(SELECTED_ENTRIES, prod(sizes) // 2)
+    if is_small and len(sizes) > FEW_AXES:
         return _select(parts, sizes)
     whole = reduce(_add, parts)
     depth, columns = len(whole), whole.shape[-1]

@@ -1,7 +1,7 @@
 """Log-sum-exp with −∞ for what is impossible, and draws by the inverse of the distribution function."""
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -11,19 +11,19 @@ from sumout.compile.policy import ONE_PASS_VALUES, WRITTEN_OUT_DRAW, WRITTEN_OUT
 from sumout.randomness import uniform
 
 
-@jax.custom_jvp
-def log_sum_exp(table: Float[Array, "*n K J"]) -> Float[Array, "*n J"]:
-    """log Σ_k exp over the second axis from the end; −∞ where all terms are, with derivative zero."""
-    return _log_sum_exp(table)[0]
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def log_sum_exp(table: Float[Array, "..."], axis: int = -2) -> Float[Array, "..."]:
+    """log Σ exp over an axis, counted from the end; −∞ where all terms are, with derivative zero."""
+    return _log_sum_exp(table, axis)[0]
 
 
 @log_sum_exp.defjvp
-def _log_sum_exp_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    log_total, shares = _log_sum_exp(primals[0])
-    return log_total, (shares * tangents[0]).sum(axis=-2)
+def _log_sum_exp_jvp(axis: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    log_total, shares = _log_sum_exp(primals[0], axis)
+    return log_total, (shares * tangents[0]).sum(axis=axis)
 
 
-def _log_sum_exp(table: Array) -> tuple[Array, Array]:
+def _log_sum_exp(table: Array, axis: int) -> tuple[Array, Array]:
     """The sums, and the share that each term has in its own.
 
     The table of a block, `(K, n)`, is large, and is gone through in stages (`scale_weights`). Those of cells are small,
@@ -34,18 +34,19 @@ def _log_sum_exp(table: Array) -> tuple[Array, Array]:
         weights, total = scale_weights(table)
         total = total[None]
     else:
-        highest = _fold(jnp.maximum, jnp.max, table)
+        highest = _fold(jnp.maximum, jnp.max, table, axis)
         highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
         weights = jnp.exp(table - highest)
-        total = _fold(jnp.add, jnp.sum, weights)
-    return (jnp.log(total) + highest).squeeze(-2), weights / jnp.where(total == 0, 1.0, total)
+        total = _fold(jnp.add, jnp.sum, weights, axis)
+    return (jnp.log(total) + highest).squeeze(axis), weights / jnp.where(total == 0, 1.0, total)
 
 
-def _fold(two: Callable[..., Array], many: Callable[..., Array], table: Array) -> Array:
-    """Reduce the second axis from the end to size 1; few values one by one."""
-    if table.shape[-2] > WRITTEN_OUT_VALUES:
-        return many(table, axis=-2, keepdims=True)
-    return reduce(two, [table[..., k : k + 1, :] for k in range(table.shape[-2])])
+def _fold(two: Callable[..., Array], many: Callable[..., Array], table: Array, axis: int) -> Array:
+    """Reduce an axis to size 1; few values one by one."""
+    length = table.shape[axis]
+    if length > WRITTEN_OUT_VALUES:
+        return many(table, axis=axis, keepdims=True)
+    return reduce(two, [jax.lax.slice_in_dim(table, k, k + 1, axis=axis % table.ndim) for k in range(length)])
 
 
 def log_sum_by(terms: Float[Array, " n"], owners: Int[Array, " n"], size: int) -> Float[Array, " size"]:
