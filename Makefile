@@ -27,6 +27,8 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.imports
 	$(BIN)/python benchmarks/gibbs_sweep.py
 	$(BIN)/python benchmarks/marginal.py
+	$(BIN)/python -m benchmarks.gradients
+	$(BIN)/python -m benchmarks.loops
 	$(BIN)/python benchmarks/large_supports.py
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks $(BENCH)
