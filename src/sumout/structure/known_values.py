@@ -25,6 +25,7 @@ class Holds:
     number: Any
 
     def __call__(self, value: Any) -> bool:
+        """The answer."""
         return bool(np.any(value == self.number))
 
 
@@ -35,6 +36,7 @@ class Differs:
     number: Any
 
     def __call__(self, value: Any) -> Any:
+        """The answer."""
         return np.asarray(value != self.number)
 
 

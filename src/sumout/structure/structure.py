@@ -21,8 +21,8 @@ from sumout.model.rolled import roll_up
 from sumout.structure.factors import Factorisation, factorise
 from sumout.structure.graph import Graph, connect
 from sumout.structure.interpret import Env, Reader
-from sumout.structure.roles import Members, Roles, assign_roles
 from sumout.structure.known_values import Facts
+from sumout.structure.roles import Members, Roles, assign_roles
 from sumout.structure.scopes import EMPTY, Abstract, Scopes, as_known, dependent
 
 
