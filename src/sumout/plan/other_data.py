@@ -19,6 +19,7 @@ from sumout.model.supports import Finite, Support
 from sumout.plan.free_data import hide
 from sumout.plan.plan import Plan, plan_for
 from sumout.plan.target import Target, make_target
+from sumout.structure.scopes import as_known
 from sumout.structure.structure import facts_of
 
 Likelihoods = Callable[[Plan], Any]  # builds the log likelihood of every datum, or says why there is none
@@ -85,7 +86,8 @@ def serves(plan: Plan, program: Program, overrides: Mapping[str, str] | None, li
         likelihood: builds what is compiled with the plan beside its target.
     """
     made_for = plan.structure.program
-    if facts_of(made_for).are_true_of(jax.tree.leaves(program.data)):
+    leaves = list(map(as_known, jax.tree.leaves(program.data)))
+    if facts_of(made_for).are_true_of(leaves):
         return True
     if not isinstance(program.data, dict) or made_for.free:
         return False
@@ -97,7 +99,7 @@ def serves(plan: Plan, program: Program, overrides: Mapping[str, str] | None, li
     )
     label = ("without", names, id(plan))
     same = source.remember(label, lambda: _code_without(source, plan, names, overrides, likelihood))
-    return same is not None and facts_of(same).are_true_of(jax.tree.leaves(program.data))
+    return same is not None and facts_of(same).are_true_of(leaves)
 
 
 def _is_equal(one: Any, other: Any) -> bool:
