@@ -266,7 +266,10 @@ class Program:
             True
         """
         if self.with_arrays is None:
-            raise OptionError(f"with_data: '{self.name}' was not made from a model with arguments: make a new program.")
+            raise OptionError(
+                f"with_data: '{self.name}' was not made from a model with arguments. Data of a PyMC model are changed "
+                "by pm.set_data, after which sumout.sample(model) finds what was compiled; else make a new program."
+            )
         return self.with_arrays(data)
 
     def without_jacobian(self) -> "Program":

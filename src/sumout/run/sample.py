@@ -3,7 +3,7 @@
 import copy
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,8 +45,8 @@ class Setup:
     It is kept with the program, so that a second run starts at once.
     """
 
-    def __init__(self, plan: Plan, kernel: Kernel):
-        self.plan, self.kernel = plan, kernel
+    def __init__(self, plan: Plan, kernel: Kernel, apart: Collection[str] = ()):
+        self.plan, self.kernel, self.apart = plan, kernel, tuple(apart)
         self.program = plan.structure.program
         self._target = target = self._kept("target", lambda: make_target(plan))
         self.starts = self._kept("starts", lambda: Starts(self.program, target))
@@ -60,7 +60,7 @@ class Setup:
         """The same of a program with the same code and other data; what is compiled is shared."""
         first = self._first
         other = copy.copy(first)
-        other.program = roll_up_like(first.program, program)
+        other.program = roll_up_like(first.program, program, self.apart)
         structure = copy.copy(first.plan.structure)
         object.__setattr__(structure, "program", other.program)
         other.plan = copy.copy(first.plan)
@@ -116,7 +116,7 @@ def _build(program: Program, kernel: Any, overrides: Mapping[str, str] | None) -
     plan = planned(program, overrides)
     chosen = find_kernel(kernel, plan)
     program.kin.add(program)
-    return plan.structure.program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen))
+    return plan.structure.program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen, overrides or ()))
 
 
 def _find_first(program: Program, overrides: Mapping[str, str] | None) -> Program:

@@ -215,7 +215,7 @@ def read(program: Program | Any) -> Structure:
 
 
 def _read(program: Program) -> Structure:
-    closed = flatten(program.log_density, *program.abstract_arguments())
+    closed = flat_density(program)
     scopes = Scopes(program.num_z)
     reader = Reader(scopes)
     env = reader.run(closed.jaxpr, closed.consts, operands_of(program))
@@ -225,6 +225,11 @@ def _read(program: Program) -> Structure:
         for leaf, live in zip(factorisation.leaves, factorisation.live, strict=True)
     )
     return Structure(program, tuple(sorted(reader.opaque)), factorisation, scopes, ids)
+
+
+def flat_density(program: Program) -> ClosedJaxpr:
+    """The log density as it is read."""
+    return program.remember("flat", lambda: flatten(program.log_density, *program.abstract_arguments()))
 
 
 def _factorise(closed: ClosedJaxpr, env: Env, num_sites: int) -> Factorisation:
