@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sumout.jaxpr.equations import without_collection
@@ -150,7 +151,7 @@ def _compiled(plan: Plan, likelihood: Likelihoods) -> str:
 
 def _moves(target: Target) -> list[Callable[..., Any]]:
     scan = target.partial_scan
-    at_start = [] if scan is None else [lambda key, x, z, data: scan(key, x, z, data, np.int32(0))]
+    at_start = [] if scan is None else [lambda key, x, z, data: scan(key, x, z, data, jnp.int32(0))]
     # The number of the step is an argument in what is compiled; here any one will do.
     return [target.recovered, *([] if target.is_marginalised else [target.move, target.move_jointly]), *at_start]
 
