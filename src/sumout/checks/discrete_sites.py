@@ -6,7 +6,7 @@ it started. To see that, sweeps are run from several starts at one x, and of eac
 a positive probability on the way. If two starts have no value of a site in common, a barrier lies between them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -169,6 +169,18 @@ def _wander(
 
     Axes: start s, block b, value k, member n.
     """
+    apart = _summed_apart(exam)  # compiled sooner without the sums
+    starts = {name: value[:, 0] for name, value in exam.draw(ROUNDS + 1, 1)[1].items()}
+    anchor = exam.at(int(exam.anchors[0]))
+    starts |= {name: np.broadcast_to(anchor[name], starts[name].shape) for name in apart}
+    label = ("wander", tuple(map(id, moves)))
+    run = exam.compiled(label, lambda: _wandering(moves, Sweep(exam.plan.moves) if apart else exam.plan.sweep))
+    z, reach = run(split(new_key(3), len(x)), x, starts, exam.program.data)
+    return {name: np.asarray(value) for name, value in z.items()}, [np.asarray(r) for r in reach]
+
+
+def _wandering(moves: list[NuisanceMove], sweep_over: Sweep) -> Callable[..., tuple[Nuisance, list[Array]]]:
+    """As `_wander`, compiled: from keys, x, z and data."""
 
     def possible(x: Array, z: Nuisance, data: Any) -> list[Array]:
         return [move.map_blocks(lambda block: block.log_weights(x, z, data) > -jnp.inf) for move in moves]
@@ -187,13 +199,7 @@ def _wander(
 
         return jax.vmap(one)(keys, x, z)
 
-    apart = _summed_apart(exam)
-    sweep_over = Sweep(exam.plan.moves) if apart else exam.plan.sweep  # compiled sooner without the sums
-    starts = {name: value[:, 0] for name, value in exam.draw(ROUNDS + 1, 1)[1].items()}
-    anchor = exam.at(int(exam.anchors[0]))
-    starts |= {name: np.broadcast_to(anchor[name], starts[name].shape) for name in apart}
-    z, reach = run(split(new_key(3), len(x)), x, starts, exam.program.data)
-    return {name: np.asarray(value) for name, value in z.items()}, [np.asarray(r) for r in reach]
+    return run
 
 
 def _summed_apart(exam: Examination) -> list[str]:

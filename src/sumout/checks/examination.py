@@ -5,10 +5,11 @@ probable kept; z is not summed out, as a gradient at one z compiles sooner than 
 at all of them, z is left to the sums and moves of the plan, as it is when chains are started.
 """
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,7 @@ EQUILIBRATION_SWEEPS = 50  # over z at a fixed x
 LARGE = 1000  # numbers in one evaluation; above, fewer values of z and fewer coordinates are looked at
 MOST_COORDINATES = 64  # of x that are looked at one by one
 
+T = TypeVar("T")
 quickly = partial(attentive_jit, compiler_options=QUICK_COMPILE)
 
 
@@ -67,6 +69,19 @@ class Examination:
     def __init__(self, plan: Plan):
         self.plan, self.program = plan, plan.structure.program
         self._evaluate = Ahead(self._each, times=NUM_POINTS * ROUNDS)
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+
+    def of(self, plan: Plan) -> "Examination":
+        """The same of a plan with the same code for other data; what is compiled is shared."""
+        other = copy.copy(self)
+        other.plan, other.program = plan, plan.structure.program
+        return other
+
+    def compiled(self, label: Any, make: Callable[[], Callable[..., T]]) -> Callable[..., T]:
+        """A function for a check, made once for all data."""
+        if label not in self._compiled:
+            self._compiled[label] = make()
+        return self._compiled[label]
 
     def prepare(self) -> None:
         """Begin to compile."""
@@ -169,7 +184,7 @@ class Examination:
     def equilibrate(self, x: np.ndarray, number: int) -> dict[str, np.ndarray]:
         """Values of z that the sums and moves of the plan lead to at every x, from other starts for another number."""
         keys = split(fold_in(new_key(2), number), len(x))
-        z = self._equilibrate(keys, x, self.program.data)
+        z = self.compiled("equilibrate", self._equilibrate)(keys, x, self.program.data)
         return {name: np.asarray(value) for name, value in z.items()}
 
     def draw(self, number: int, tries: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -189,7 +204,6 @@ class Examination:
 
         return jax.lax.fori_loop(0, count, one, (jnp.zeros(len(xs), xs.dtype), jnp.zeros_like(xs)))
 
-    @cached_property
     def _equilibrate(self) -> Callable[..., Nuisance]:
         @quickly
         def equilibrate(keys: Array, xs: Array, data: Any) -> Nuisance:

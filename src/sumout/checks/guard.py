@@ -5,6 +5,7 @@ density. Where sites are drawn by a quadratic form, its conditionals must tell h
 with the coordinate of x drawn along with it, at a time.
 """
 
+import copy
 from typing import Any
 
 import jax
@@ -118,6 +119,17 @@ class Guard:
         self.program = plan.structure.program
         self._reading = ReadingGuard(plan.structure)
         self._moves = [MoveGuard(self.program, move) for move in plan.moves if move.pattern is not None]
+
+    def of(self, plan: Plan) -> "Guard":
+        """The same of a plan with the same code for other data; what is compiled is shared."""
+        other = copy.copy(self)
+        other.program = plan.structure.program
+        other._reading = copy.copy(self._reading)
+        other._reading.structure = plan.structure
+        other._moves = [copy.copy(guard) for guard in self._moves]
+        for guard in other._moves:
+            guard.program = other.program
+        return other
 
     def prepare(self) -> None:
         """Begin to compile."""

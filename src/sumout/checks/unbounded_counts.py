@@ -5,7 +5,7 @@ distribution was masked away, and of which the data say nothing above some value
 at a time: two that must add up to a number never move, though both could at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -68,6 +68,20 @@ def _look(exam: Examination, moves: list[NuisanceMove], anchor: int) -> tuple[np
     """For each member: whether its law has no end, and whether no step of it alone is possible."""
     far = np.stack([FAR, 2 * FAR], axis=1)
 
+    run = exam.compiled(("look", tuple(map(id, moves))), lambda: _looking(moves, far))
+    both = run(exam.x[anchor], exam.at(anchor), exam.program.data)
+    values = np.concatenate([np.moveaxis(np.asarray(out, float), 1, 2).reshape(-1, far.size) for out, _ in both])
+    can_move = np.concatenate([np.asarray(is_possible).ravel() for _, is_possible in both])
+    near, beyond = np.moveaxis(values.reshape(-1, *far.shape), 2, 0)
+    is_known = np.isfinite(near) & np.isfinite(beyond)
+    with np.errstate(invalid="ignore"):
+        falls = (beyond - near) / np.log(2) < SLOWEST_FALL
+    return (is_known & ~falls).all(axis=1), ~can_move
+
+
+def _looking(moves: list[NuisanceMove], far: np.ndarray) -> Callable[..., list[tuple[Array, Array]]]:
+    """As `_look`, compiled: from x, z and data."""
+
     def of_block(one: Metropolis, x: Array, z: Nuisance, data: Any) -> tuple[Array, Array]:
         current = one.block.take(z)
 
@@ -84,14 +98,7 @@ def _look(exam: Examination, moves: list[NuisanceMove], anchor: int) -> tuple[np
     def run(x: Array, z: Nuisance, data: Any) -> list[tuple[Array, Array]]:
         return [move.map_blocks(lambda block: of_block(block, x, z, data)) for move in moves]
 
-    both = run(exam.x[anchor], exam.at(anchor), exam.program.data)
-    values = np.concatenate([np.moveaxis(np.asarray(out, float), 1, 2).reshape(-1, far.size) for out, _ in both])
-    can_move = np.concatenate([np.asarray(is_possible).ravel() for _, is_possible in both])
-    near, beyond = np.moveaxis(values.reshape(-1, *far.shape), 2, 0)
-    is_known = np.isfinite(near) & np.isfinite(beyond)
-    with np.errstate(invalid="ignore"):
-        falls = (beyond - near) / np.log(2) < SLOWEST_FALL
-    return (is_known & ~falls).all(axis=1), ~can_move
+    return run
 
 
 def _ties(exam: Examination, anchor: int, site: int) -> set[int]:

@@ -72,15 +72,42 @@ def _run_exactly(jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) 
         return None
 
 
+LONGEST_SCAN = 1000  # steps that take less time one by one than to be compiled
+
+
 def _is_exact(jaxpr: Jaxpr) -> bool:
-    return all(_is_exact(body(eqn)[0]) if row_of(eqn).is_call else is_exact_by_numpy(eqn) for eqn in jaxpr.eqns)
+    def is_exact(eqn: Any) -> bool:
+        if _is_short_scan(eqn):
+            return _is_exact(eqn.params["jaxpr"].jaxpr)
+        return _is_exact(body(eqn)[0]) if row_of(eqn).is_call else is_exact_by_numpy(eqn)
+
+    return all(map(is_exact, jaxpr.eqns))
+
+
+def _is_short_scan(eqn: Any) -> bool:
+    return row_of(eqn).kind is Kind.SCAN and 0 < eqn.params["length"] <= LONGEST_SCAN
 
 
 def _run(jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
     def step(eqn: Any, operands: list[Any]) -> list[Any]:
+        if _is_short_scan(eqn):
+            return _scan(eqn, operands)
         return _run(*body(eqn), operands) if row_of(eqn).is_call else compute(eqn, operands)
 
     return run(jaxpr, map(_as_numpy, consts), map(_as_numpy, arguments), step, as_array)
+
+
+def _scan(eqn: Any, operands: list[Any]) -> list[Any]:
+    """A loop, step by step."""
+    params, closed = eqn.params, eqn.params["jaxpr"]
+    num_consts, num_carry = params["num_consts"], params["num_carry"]
+    first = num_consts + num_carry
+    consts, carry, xs = operands[:num_consts], operands[num_consts:first], operands[first:]
+    rows: dict[int, list[Any]] = {}
+    for t in range(params["length"])[:: -1 if params["reverse"] else 1]:
+        out = _run(closed.jaxpr, closed.consts, [*consts, *carry, *(x[t] for x in xs)])
+        carry, rows[t] = out[:num_carry], out[num_carry:]
+    return [*carry, *(np.stack(each) for each in zip(*(rows[t] for t in sorted(rows)), strict=True))]
 
 
 def _as_numpy(value: Any) -> Any:

@@ -101,6 +101,12 @@ def divide(a: Any, b: Any) -> Any:
     return np.where(b == 0, -1, whole).astype(np.asarray(a).dtype)
 
 
+def remainder(a: Any, b: Any) -> Any:
+    """With the sign of the dividend; by zero, as XLA has it, the dividend itself."""
+    is_whole = np.issubdtype(np.asarray(a).dtype, np.integer)
+    return np.where(b == 0, a, np.fmod(a, np.where(b == 0, np.ones_like(b), b))) if is_whole else np.fmod(a, b)
+
+
 def convert(a: Any, *, new_dtype: Any, **_: Any) -> np.ndarray:
     """The same numbers in another type."""
     return np.asarray(a).astype(new_dtype)

@@ -198,7 +198,7 @@ ROWS = (
     *_elementwise("floor", np.floor),
     *_elementwise("ceil nextafter reduce_precision round sign"),
     *_elementwise("stop_gradient"),  # hands on its operand, but not its derivative
-    *_elementwise("rem", singular=(1,)),
+    *_elementwise("rem", forms.remainder, is_rounded=True, singular=(1,)),
     *_elementwise("atan2 pow", singular=(0, 1)),
     *_rows("convert_element_type", Kind.CONVERSION, forms.convert, linear=_ALL, signs=(1,), **_SMOOTH),
     *_rows("copy copy_p", Kind.COPY, _plain(lambda a: a), linear=_ALL, signs=(1,), keeps_order=True, **_SMOOTH),

@@ -8,7 +8,7 @@ its owner changes later does not change it.
 import copy
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -75,6 +75,14 @@ class Arguments:
             p: leaf for p, leaf in named.items() if p not in traced
         }
 
+    def with_arrays(self, arrays: Mapping[str, Any]) -> Any:
+        """The pytree of arguments with other arrays in some places, by path, of the same shapes and types."""
+        given = dict(_by_path(arrays, self.paths))
+        known = {path: leaf for path, leaf in zip(self.paths, self.leaves, strict=True) if is_array(leaf)}
+        placed = {path: _like(path, known.get(path), value, known) for path, value in given.items()}
+        leaves = [placed.get(path, leaf) for path, leaf in zip(self.paths, self.leaves, strict=True)]
+        return jax.tree.unflatten(self.tree, leaves)
+
     def rebuild(self, data: dict[str, jax.Array]) -> Any:
         """The pytree of arguments with `data` in the place of its traced arrays, the others as NumPy arrays.
 
@@ -82,6 +90,41 @@ class Arguments:
         """
         chosen = zip(self.paths, self.leaves, self.traced, strict=True)
         return jax.tree.unflatten(self.tree, [data[path] if traced else _copied(leaf) for path, leaf, traced in chosen])
+
+
+def _by_path(arrays: Mapping[str, Any], paths: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Arrays by path; what is given by the name of a whole argument is taken apart."""
+    for name, value in arrays.items():
+        if name in paths or not any(path.startswith(f"{name}.") for path in paths):
+            yield name, value
+            continue
+        for path, leaf in jax.tree_util.tree_leaves_with_path({name: value}):
+            yield jax.tree_util.keystr(path, simple=True, separator="."), leaf
+
+
+def _like(path: str, old: Any, value: Any, known: Mapping[str, Any]) -> Any:
+    """An array that can take the place of another."""
+    if old is None:
+        names = ", ".join(known) or "none"
+        raise OptionError(f"with_data: there is no array '{path}' among the data; the arrays are: {names}.")
+    try:
+        new = value if isinstance(value, jax.Array) else np.array(value)
+    except ValueError as error:
+        raise OptionError(f"with_data: '{path}' is no array: {error}.") from error
+    if not is_array(new):
+        raise OptionError(f"with_data: '{path}' is no array of numbers, but {type(value).__name__} ({new.dtype}).")
+    types = [jax.dtypes.canonicalize_dtype(array.dtype) for array in (old, new)]
+    if new.shape != old.shape:
+        raise OptionError(
+            f"with_data: '{path}' has the shape {new.shape}, in the program {old.shape}. Code is compiled for one "
+            "shape: make a new program with sumout.program."
+        )
+    if types[0] != types[1]:
+        raise OptionError(
+            f"with_data: '{path}' has the type {types[1]}, in the program {types[0]}: convert it, as with "
+            f"`.astype({str(types[0])!r})`, or make a new program."
+        )
+    return new
 
 
 def _copied(leaf: Any) -> Any:

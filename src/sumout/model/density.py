@@ -15,6 +15,7 @@ from numpyro.distributions.transforms import IdentityTransform, IndependentTrans
 from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.jaxpr.equations import without_collection
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
+from sumout.model.kin import kin_of
 from sumout.model.program import ContinuousSite, DiscreteSite, Program
 from sumout.model.supports import Count, Finite, Implicit, ImplicitSpec, Support, as_shape
 from sumout.model.validation import first_line, one_at_a_time
@@ -115,6 +116,8 @@ def density(
         log_joint_without_jacobian=log_joint_without_jacobian,
         observed={path or "data": np.asarray(leaf) for path, leaf in arguments.data.items()},
         fixed=arguments.fixed,
+        with_arrays=lambda arrays: density(log_density, x=x, z=z, data=arguments.with_arrays(arrays)),
+        kin=kin_of(log_density),
         changed_outside=watch_outside(log_density),
         name=getattr(log_density, "__name__", "density"),
     )

@@ -26,6 +26,7 @@ from sumout.jaxpr.equations import used_inputs, without_collection
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.model.density import is_identity
+from sumout.model.kin import Kin, kin_of
 from sumout.model.log_probs import log_prob_of
 from sumout.model.numpyro_handlers import DefaultKey, Keyed, with_categories
 from sumout.model.numpyro_sites import (
@@ -82,12 +83,18 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     except TypeError as error:
         raise OptionError(f"program: the arguments do not fit the model {_name(model)}{signature}: {error}.") from error
 
+    return _make(model, signature, dict(bound.arguments), kin_of(model))
+
+
+def _make(model: Callable[..., Any], signature: inspect.Signature, bound: dict[str, Any], kin: Kin) -> Program:
+    """A program from a model and its arguments by name."""
+
     def call(arguments: dict[str, Any]) -> Any:
         placed = inspect.BoundArguments(signature, arguments)  # pyright: ignore[reportArgumentType]
         return model(*placed.args, **placed.kwargs)
 
     with without_collection():
-        arguments, probe = _split(call, dict(bound.arguments))
+        arguments, probe = _split(call, bound)
         sites = _Sites.found_by(probe, arguments)
 
     def read_arguments(*args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -126,6 +133,8 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         fixed=arguments.fixed,
         by_value=sites.by_value,
         arguments_as_data=read_arguments,
+        with_arrays=lambda arrays: _make(model, signature, arguments.with_arrays(arrays), kin),
+        kin=kin,
         notes=sites.notes,
         changed_outside=watch_outside(model),
         name=_name(model),

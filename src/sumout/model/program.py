@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sumout.errors import ModelError
+from sumout.errors import ModelError, OptionError
+from sumout.model.kin import Kin
 from sumout.model.packing import Packs
 from sumout.model.supports import Implicit, Support
 
@@ -123,6 +124,9 @@ class Program:
         free: names of the data that may change from call to call, so that the reading does not look at their values.
         arguments_as_data: `(*args, **kwargs) -> data` of another call of the same model, and what of it is no data, by
             path; None where the model takes no arguments.
+        with_arrays: `(arrays by name) -> program` of the same model with these in the place of its own; None where the
+            model cannot be given others.
+        kin: other programs of the same model, for what was compiled for them.
         notes: sentences on what the front end has held fixed, for whoever asks what is done.
         changed_outside: names of the arrays that the model refers to, but was not given, and that have been changed
             since the program was made.
@@ -154,6 +158,8 @@ class Program:
     by_value: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
     arguments_as_data: Callable[..., tuple[Data, dict[str, Any]]] | None = None
+    with_arrays: "Callable[[dict[str, Any]], Program] | None" = None
+    kin: Kin = field(default_factory=Kin, repr=False)
     notes: tuple[str, ...] = ()
     changed_outside: Callable[[], tuple[str, ...]] = tuple
     name: str = "program"
@@ -235,6 +241,36 @@ class Program:
         if self.draw_forward_named is None:
             return z
         return {**z, **self.draw_forward_named(key, self._given(x), z, data)}
+
+    def with_data(self, **data: Any) -> "Program":
+        """The same model with other data, for which nothing is compiled as long as its structure remains the same.
+
+        All that depends on values is found out anew: what the data say about supports and about what is missing, and
+        whether they lie inside the supports of their sites. Where the structure of the model follows from them (an
+        index, a mask) and is another one now, sums and moves are built and compiled for it.
+
+        Args:
+            **data: arrays by their names in `program.data`, of the same shapes and types; or a whole argument of the
+                model that has several, such as a dict. What is not given stays.
+
+        Example:
+            >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
+            >>> def mixture(y):
+            ...     mu = numpyro.sample("mu", dist.Normal(0, 10))
+            ...     with numpyro.plate("points", len(y)):
+            ...         z = numpyro.sample("z", dist.Bernoulli(0.5))
+            ...         numpyro.sample("y", dist.Normal(mu * z, 1), obs=y)
+            >>> monday = sumout.program(mixture, np.array([5.1, 0.2, 4.8]))
+            >>> tuesday = monday.with_data(y=np.array([0.1, 5.3, 5.0]))
+            >>> tuesday.observed["y"].tolist() == tuesday.data["y"].tolist()
+            True
+        """
+        if self.with_arrays is None:
+            raise OptionError(
+                f"with_data: '{self.name}' was not made from a model with arguments. Data of a PyMC model are changed "
+                "by pm.set_data, after which sumout.sample(model) finds what was compiled; else make a new program."
+            )
+        return self.with_arrays(data)
 
     def without_jacobian(self) -> "Program":
         """The program with the density of x in the user's own coordinates, still as a function of unconstrained x."""

@@ -12,7 +12,7 @@ vector of counts with one trial (Multinomial) the discrete site is the index of 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -70,7 +70,9 @@ def kept_program(model: pm.Model) -> Program:
     now = _state_of(model)
     kept = _KEPT.get(model)
     if kept is None or not _is_same(kept[0], now):
-        kept = _KEPT[model] = now, program(model)
+        made = program(model)
+        # With other data only, what was compiled for the last ones may serve.
+        kept = _KEPT[model] = now, made if kept is None else replace(made, kin=kept[1].kin)
     return kept[1]
 
 

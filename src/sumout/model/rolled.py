@@ -69,6 +69,20 @@ def _roll_up(program: Program, apart: frozenset[str]) -> Program:
     )
 
 
+def roll_up_like(rolled: Program, program: Program, apart: Collection[str] = ()) -> Program:
+    """A program rolled up as another one was, of the same code, with other data; later it is what `roll_up` finds."""
+    apart = frozenset(name for name in apart if name in program.z)
+    return program.remember(("rolled up", apart), lambda: _roll_up_like(rolled, program))
+
+
+def _roll_up_like(rolled: Program, program: Program) -> Program:
+    if rolled.source is None:
+        return program
+    likelihood = rolled.log_likelihood_named
+    observed = program.observed if likelihood is None else likelihood.packs.pack(program.observed)  # pyright: ignore[reportFunctionMemberAccess]
+    return replace(rolled, source=program, data=program.data, observed=observed, constant=program.constant)
+
+
 def _kind(site: DiscreteSite) -> Hashable:
     """Equal for sites that can be rows of one array."""
     support = site.support

@@ -29,7 +29,7 @@ from sumout.model.program import Data, Nuisance
 from sumout.patterns.contract import BlockTable
 from sumout.patterns.find_changes import NEVER, find_changes
 from sumout.structure.factors import Factorisation
-from sumout.structure.structure import data_leaves
+from sumout.structure.structure import data_operands
 from sumout.tables.blocks import Block, shared_elements
 from sumout.tables.factor_sums import Sums, build_sums, share
 
@@ -206,7 +206,7 @@ def _find_table(block: Block, values: np.ndarray) -> RunningTable | None:
         return None
     program = block.structure.program
     data = whole.closed.jaxpr.invars[1 + len(program.z) :]
-    known = {v: leaf for v, (leaf, is_free) in zip(data, data_leaves(program), strict=True) if not is_free}
+    known = {v: leaf for v, leaf in zip(data, data_operands(program), strict=True) if leaf.known is not None}
     targets = [*(eqn.invars[0] for eqn in summed), *(whole.leaves[i] for i in numbers)]
     found = zip(targets, find_changes(whole.closed, targets, sites, known), strict=True)
     changes = {v: at for v, at in found if at is not None and (at != NEVER).any()}

@@ -25,7 +25,7 @@ MOST_LOOKED_AT = 10**8  # elements of arrays, over all values: more would take l
 
 
 def find_changes(
-    closed: ClosedJaxpr, targets: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
+    closed: ClosedJaxpr, targets: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Abstract]
 ) -> list[np.ndarray | None]:
     """For each target the number of the value at which each element changes, or `NEVER`; None if one changes twice.
 
@@ -45,7 +45,7 @@ def find_changes(
 
 
 def _find_changes(
-    closed: ClosedJaxpr, targets: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
+    closed: ClosedJaxpr, targets: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Abstract]
 ) -> list[np.ndarray | None]:
     num_values = len(next(iter(sites.values())))
     edge = _edge(closed, targets, sites, known)
@@ -54,14 +54,14 @@ def _find_changes(
     scopes = Scopes(num_values)
     changing = dict(zip(edge, _look(closed, edge, sites, known, scopes), strict=True))
     part = cut(closed, targets, edge)
-    operands = [changing[v] if v in changing else _argument(v, known) for v in part.jaxpr.invars]
+    operands = [changing.get(v) or known.get(v) or Abstract(v.aval.shape) for v in part.jaxpr.invars]
     env = Reader(scopes).run(part.jaxpr, part.consts, operands)
     found = [env[target].scopes for target in targets]
     return [None if (ids > num_values).any() else np.where(ids == EMPTY, NEVER, ids - 1) for ids in found]
 
 
 def _edge(
-    closed: ClosedJaxpr, targets: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
+    closed: ClosedJaxpr, targets: Sequence[Var], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Abstract]
 ) -> list[Any]:
     """The last variables on the way to the targets that follow from the sites and from what is known, and no more."""
     moving = following(closed, sites)
@@ -81,7 +81,7 @@ def _look(
     closed: ClosedJaxpr,
     edge: Sequence[Any],
     sites: Mapping[Var, np.ndarray],
-    known: Mapping[Var, Any],
+    known: Mapping[Var, Abstract],
     scopes: Scopes,
 ) -> list[Abstract]:
     """The variables for one value after the other: where each element changes, as scopes."""
@@ -96,7 +96,7 @@ def _look(
 
 
 def _values(
-    closed: ClosedJaxpr, edge: Sequence[Any], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Any]
+    closed: ClosedJaxpr, edge: Sequence[Any], sites: Mapping[Var, np.ndarray], known: Mapping[Var, Abstract]
 ) -> Iterator[list[np.ndarray]]:
     """The variables at one value after the other: by NumPy if that is certain to be the same, as the program if not."""
     part = cut(closed, edge)
@@ -104,7 +104,7 @@ def _values(
     by_numpy = all(not jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in atoms)
     needed = [v for v in part.jaxpr.invars if v in sites or v in known]
     reader, run = Reader(Scopes(0)), _compiled(part, needed)
-    typed = {v: _typed(v, known[v]) for v in needed if v in known}
+    typed = {v: _typed(v, known[v].value) for v in needed if v in known}
     for number in range(len(next(iter(sites.values())))):
         arguments = {v: sites[v][number] if v in sites else typed[v] for v in needed}
         if by_numpy:
@@ -125,7 +125,7 @@ def _compiled(part: ClosedJaxpr, given: Sequence[Any]) -> Callable[..., list[Any
     return jax.jit(run)
 
 
-def _argument(variable: Any, known: Mapping[Var, Any]) -> Abstract:
+def _argument(variable: Any, known: Mapping[Any, Any]) -> Abstract:
     return constant(_typed(variable, known[variable])) if variable in known else Abstract(variable.aval.shape)
 
 

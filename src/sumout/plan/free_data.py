@@ -50,6 +50,17 @@ def _free_data(program: Program, overrides: Mapping[str, str] | None) -> Program
     return replace(program, free=tuple(names))
 
 
+def hide(program: Program, names: tuple[str, ...], overrides: Mapping[str, str] | None, plan: Plan) -> Plan | None:
+    """The plan without a look at some of the data, if nothing that it is compared by is lost; else None."""
+    hidden = plan_for(replace(program, free=names), overrides)
+    return hidden if is_same_plan(hidden, plan) else None
+
+
+def is_same_plan(one: Plan, other: Plan) -> bool:
+    """Whether two plans agree in all that readings are compared by."""
+    return _is_same(_features(one), _features(other))
+
+
 def _features(plan: Plan) -> tuple[Any, ...]:
     """What two readings are compared by: scopes of the factors, what counts of them, methods, work, patterns."""
     structure = plan.structure

@@ -1,5 +1,6 @@
 """From draws as the loop makes them to an `xarray.DataTree` in ArviZ's schema."""
 
+import copy
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -135,6 +136,14 @@ class PostProcessing:
             return groups
 
         self._process = EachDraw(program, process)
+
+    def of(self, program: Program) -> "PostProcessing":
+        """The same of a program with the same code and other data; what is compiled is shared."""
+        other = copy.copy(self)
+        other.program = program
+        other._process = copy.copy(self._process)
+        other._process.program = program
+        return other
 
     def prepare(self) -> None:
         """Begin to compile, and import what the result is made of."""

@@ -35,7 +35,7 @@ from sumout.patterns.change_points import ChangePoints, build_running
 from sumout.patterns.contract import Pattern
 from sumout.patterns.find_changes import find_changes
 from sumout.plan.plan import Plan
-from sumout.structure.structure import element_scopes, read
+from sumout.structure.structure import data_operands, element_scopes, read
 from sumout.tables.blocks import num_values
 from sumout.tables.factor_sums import share
 from sumout.tables.logsumexp import log_sum_exp
@@ -206,7 +206,7 @@ def _find_changes(closed: ClosedJaxpr, names: list[str], summation: Summation) -
         for name, setting in settings.items()
     }
     data = closed.jaxpr.invars[1 + len(program.z) :]
-    known = dict(zip(data, jax.tree.leaves(program.data), strict=True))
+    known = {v: leaf for v, leaf in zip(data, data_operands(program), strict=True) if leaf.known is not None}
     changes = find_changes(closed, [v for v in outputs if not isinstance(v, Literal)], sites, known)
     found = {name: at for name, at in zip(names, changes, strict=True) if at is not None}
     return found if len(found) == len(names) else None

@@ -1,8 +1,9 @@
 """`sumout.sample`: from a program to draws from its posterior."""
 
+import copy
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,9 @@ from sumout.kernels.kernel import Kernel
 from sumout.kernels.registry import find_kernel
 from sumout.model.front_ends import as_program
 from sumout.model.program import Nuisance, Program
-from sumout.plan.plan import Plan, plan_for
+from sumout.model.rolled import roll_up_like
+from sumout.plan.other_data import has_same_code, planned, serves
+from sumout.plan.plan import Plan
 from sumout.plan.target import make_target
 from sumout.randomness import Key, as_seed, new_key, split
 from sumout.results.data_tree import PostProcessing
@@ -42,8 +45,8 @@ class Setup:
     It is kept with the program, so that a second run starts at once.
     """
 
-    def __init__(self, plan: Plan, kernel: Kernel):
-        self.plan, self.kernel = plan, kernel
+    def __init__(self, plan: Plan, kernel: Kernel, apart: Collection[str] = ()):
+        self.plan, self.kernel, self.apart = plan, kernel, tuple(apart)
         self.program = plan.structure.program
         self._target = target = self._kept("target", lambda: make_target(plan))
         self.starts = self._kept("starts", lambda: Starts(self.program, target))
@@ -51,9 +54,26 @@ class Setup:
         group = ALONE if is_alone else SIDE_BY_SIDE
         self.loop = Loop(kernel.bind(target), capacity_for(self.program), group)
         self._guard = self._kept("guard", lambda: Guard(plan))
+        self._first = self
+
+    def of(self, program: Program) -> "Setup":
+        """The same of a program with the same code and other data; what is compiled is shared."""
+        first = self._first
+        other = copy.copy(first)
+        other.program = roll_up_like(first.program, program, self.apart)
+        structure = copy.copy(first.plan.structure)
+        object.__setattr__(structure, "program", other.program)
+        other.plan = copy.copy(first.plan)
+        object.__setattr__(other.plan, "structure", structure)
+        other.starts, other._guard = first.starts.of(other.program), first._guard.of(other.plan)
+        other._kept("examination", lambda: examine(first.plan).of(other.plan))
+        return other
 
     def postprocessing(self, log_likelihood: bool) -> PostProcessing:
         """Of the draws, with the log likelihood of every datum if that is wanted."""
+        if self is not self._first:
+            first = self._first.postprocessing(log_likelihood)
+            return self._kept(("postprocessing", log_likelihood), lambda: first.of(self.program))
         likelihood = (
             self._kept("likelihood", lambda: build_likelihood(self.plan)) if log_likelihood else "not asked for"
         )
@@ -79,10 +99,47 @@ class Setup:
 
 
 def set_up(program: Program, kernel: Any, overrides: Mapping[str, str] | None) -> Setup:
-    """The setup for a kernel and overrides of the plan, the same object for the same of them."""
-    plan = plan_for(program, overrides)
+    """The setup for a kernel and overrides of the plan, the same object for the same of them.
+
+    Where what was built for the same model with other data serves, it is that, with these data.
+    """
+    label = ("built for", tuple(sorted((overrides or {}).items())))
+    first = program.remember(label, lambda: _find_first(program, overrides))
+    # Asked again, as more may have been asked about the values of the other's data since.
+    if first is not program and serves(planned(first, overrides), program, overrides, build_likelihood):
+        made = _build(first, kernel, overrides)
+        return program.remember(("setup", id(made)), lambda: made.of(program))
+    return _build(program, kernel, overrides)
+
+
+def _build(program: Program, kernel: Any, overrides: Mapping[str, str] | None) -> Setup:
+    plan = planned(program, overrides)
     chosen = find_kernel(kernel, plan)
-    return plan.structure.program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen))
+    program.kin.add(program)
+    return plan.structure.program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen, overrides or ()))
+
+
+def _find_first(program: Program, overrides: Mapping[str, str] | None) -> Program:
+    """The program of the same model for which all was built that this one needs; itself if there is none."""
+    for other in program.kin.programs:
+        if other is program:
+            break
+        if has_same_code(other, program) and serves(planned(other, overrides), program, overrides, build_likelihood):
+            return other
+    return program
+
+
+def _prepare(
+    program: Program, kernel: Any, overrides: Mapping[str, str] | None, chains: int, log_likelihood: bool
+) -> tuple[Setup, PostProcessing]:
+    """The setup of a run, with all that it needs being compiled."""
+    while True:
+        ready = set_up(program, kernel, overrides)
+        postprocess = ready.postprocessing(log_likelihood)
+        ready.prepare(chains, postprocess)
+        # What was traced now may have asked about values: of the data that it was built for, which are others.
+        if set_up(program, kernel, overrides) is ready:
+            return ready, postprocess
 
 
 def sample(
@@ -152,10 +209,8 @@ def sample(
     with stoppable() as stop:
         key_start, key_guard, key_run, key_process = split(new_key(seed), 4)
         with program.alone(), without_collection():
-            ready = set_up(program, kernel, plan)
+            ready, postprocess = _prepare(program, kernel, plan, chains, log_likelihood)
             program = ready.program
-            postprocess = ready.postprocessing(log_likelihood)
-            ready.prepare(chains, postprocess)
         check_plan(ready.plan).raise_or_warn()
         options = {
             "kernel": repr(ready.kernel), "seed": seed, "tune": tune,

@@ -17,6 +17,7 @@ of √(½ num_x), and two of these are the measure of what is near and what is c
 still slide into another mode.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,14 @@ class Starts:
     def __init__(self, program: Program, target: Target):
         self.program, self.target = program, target
         self._ascents = Ascents(program, target, RESTARTS)
+
+    def of(self, program: Program) -> "Starts":
+        """The same of a program with the same code and other data; what is compiled is shared."""
+        other = copy.copy(self)
+        other.program = program
+        other._ascents = copy.copy(self._ascents)
+        other._ascents.program = program
+        return other
 
     def prepare(self, num_chains: int) -> None:
         """Begin to compile for so many chains."""

@@ -222,7 +222,8 @@ def _known_zeros(eqn: Any, env: Env) -> np.ndarray | None:
     """Which elements of a result are zero whatever x and z are: a known mask chooses that case, or is a factor."""
     row, shape = row_of(eqn), shape_of(eqn.outvars[0])
     known = [
-        np.broadcast_to(_value(env, v) == 0, shape) if _is_known_whole(v, env, shape) else None for v in eqn.invars
+        np.broadcast_to(~np.asarray(_possibly_nonzero(env, v)), shape) if _is_known_whole(v, env, shape) else None
+        for v in eqn.invars
     ]
     if row.kind is Kind.SELECT and known[0] is not None:
         which = np.broadcast_to(_value(env, eqn.invars[0]), shape)
@@ -342,7 +343,9 @@ def _value(env: Env, variable: Var | Literal) -> np.ndarray:
 
 
 def _possibly_nonzero(env: Env, variable: Var | Literal) -> Any:
-    return _value(env, variable) != 0 if _known(env, variable) else True
+    if not _known(env, variable):
+        return True
+    return as_array(variable) != 0 if isinstance(variable, Literal) else env[variable].differs(0)
 
 
 def _unbroadcast(mask: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -16,8 +16,9 @@ from sumout.jaxpr.equations import bind
 from sumout.jaxpr.numpy_evaluation import compute, is_exact_by_numpy, is_known_to_numpy
 from sumout.jaxpr.primitives import Kind, row_of
 from sumout.jaxpr.walk import arguments, body, needed, opened, read, walk
+from sumout.structure.known_values import Lazy
 from sumout.structure.scope_rules import apply_rule, opaque
-from sumout.structure.scopes import Abstract, Lazy, Scopes, constant, dependent
+from sumout.structure.scopes import Abstract, Scopes, constant, dependent
 
 Env = dict[Var, Abstract]
 
@@ -152,7 +153,7 @@ def _settle(carry: list[Abstract], t: int) -> None:
     if t % 5 == 0:  # each step adds a few calls to the tower; Python's stack holds about a thousand
         for value in carry:
             if value.known is not None:
-                value.known.get()
+                value.known.settle()
 
 
 def _stack(rows: list[Abstract], shape: tuple[int, ...]) -> Abstract:
@@ -178,7 +179,7 @@ def _known_results(eqn: Any, operands: list[Abstract]) -> list[Abstract]:
         with jax.ensure_compile_time_eval():
             return [_as_numpy(value) for value in bind(eqn, values)]
 
-    at_hand = all(operand.known is not None and operand.known.is_ready for operand in operands)
+    at_hand = all(operand.known is not None and operand.known.is_at_hand for operand in operands)
     if use_numpy and at_hand and sum(np.prod(shape) for shape in shapes) <= SMALL:
         return [constant(value) for value in results()]
 

@@ -34,7 +34,7 @@ def elementwise(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids 
         return [ids]
     for operand in operands:
         if operand.holds(by):
-            has_say = np.broadcast_to(operand.value != by, out.shape)
+            has_say = np.broadcast_to(operand.differs(by), out.shape)
             ids = np.where(has_say, np.broadcast_to(np.asarray(ids), out.shape), EMPTY)
     return [ids]
 
@@ -118,9 +118,9 @@ def dot_general(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids 
         if one.ids is None:
             return None
         ids = arranged(one.ids, batch, contract)
-        if other.known is None or np.all(other.value != 0):
+        if other.known is None or np.all(nonzero := other.differs(0)):
             return scopes.reduce(ids, (2,))[:, :, None]
-        mask = arranged(other.value, other_batch, other_contract) != 0
+        mask = arranged(nonzero, other_batch, other_contract)
         return scopes.reduce(np.where(mask[:, None, :, :], ids[:, :, None, :], EMPTY), (3,))
 
     from_left = side(left, batch_l, contract_l, right, batch_r, contract_r)

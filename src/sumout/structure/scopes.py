@@ -5,13 +5,14 @@ Because a scope is a plain integer, an operation that only moves elements about 
 applied to the array of numbers as it stands; one that mixes elements takes unions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 import scipy.sparse as sp
+
+from sumout.structure.known_values import Differs, Holds, Lazy
 
 Ids = np.ndarray  # integers, the shape of the array they describe
 
@@ -126,35 +127,6 @@ class Scopes:
 # the observations, never matters for the structure.
 
 
-class Lazy:
-    """A value computed at most once, when first asked for.
-
-    Args:
-        compute: does it.
-        roughly: does it sooner, up to rounding.
-    """
-
-    def __init__(self, compute: Callable[[], Any], roughly: Callable[[], Any] | None = None):
-        self._compute: Callable[[], Any] | None = compute
-        self._rough = None if roughly is None else Lazy(roughly)
-        self._value: Any = None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the value is there already."""
-        return self._compute is None
-
-    def get(self) -> Any:
-        """The value."""
-        if self._compute is not None:
-            self._value, self._compute = self._compute(), None
-        return self._value
-
-    def rough(self) -> Any:
-        """The value, up to rounding if that is sooner had."""
-        return self.get() if self.is_ready or self._rough is None else self._rough.get()
-
-
 @dataclass(frozen=True, eq=False)
 class Abstract:
     """An array as the reading sees it: no `ids` if no element depends on z, no `known` if values are not known."""
@@ -177,8 +149,14 @@ class Abstract:
 
     def holds(self, number: Any) -> bool:
         """Whether some of the known values are that number."""
+        known = self.known
         # What is rounded elsewhere may miss the number: then more depends on more, which is never wrong.
-        return self.known is not None and bool(np.any(self.known.rough() == number) and np.any(self.value == number))
+        return known is not None and bool(known.ask(Holds(number), roughly=True) and known.ask(Holds(number)))
+
+    def differs(self, number: Any) -> np.ndarray:
+        """Which of the known values are not that number; all else of them remains unasked for."""
+        assert self.known is not None
+        return self.known.ask(Differs(number))
 
     @property
     def columns(self) -> tuple[Lazy | None, ...]:
@@ -191,12 +169,15 @@ class Abstract:
         return tuple(Lazy(lambda i=i, known=known: known.get()[..., i]) for i in range(self.shape[-1]))
 
 
+def as_known(value: Any) -> Any:
+    """An array as the reading computes with it: NumPy's, or random keys as they are."""
+    return value if jax.dtypes.issubdtype(getattr(value, "dtype", None), jax.dtypes.extended) else np.asarray(value)
+
+
 def constant(value: Any) -> Abstract:
     """An array all of whose values are known."""
-    array = value if jax.dtypes.issubdtype(getattr(value, "dtype", None), jax.dtypes.extended) else np.asarray(value)
-    known = Lazy(lambda: array)
-    known.get()
-    return Abstract(np.shape(array), known=known)
+    array = as_known(value)
+    return Abstract(np.shape(array), known=Lazy.of(array))
 
 
 def dependent(shape: tuple[int, ...], ids: Ids | None) -> Abstract:

@@ -21,8 +21,9 @@ from sumout.model.rolled import roll_up
 from sumout.structure.factors import Factorisation, factorise
 from sumout.structure.graph import Graph, connect
 from sumout.structure.interpret import Env, Reader
+from sumout.structure.known_values import Facts
 from sumout.structure.roles import Members, Roles, assign_roles
-from sumout.structure.scopes import EMPTY, Abstract, Scopes, constant, dependent
+from sumout.structure.scopes import EMPTY, Abstract, Scopes, as_known, dependent
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +215,7 @@ def read(program: Program | Any) -> Structure:
 
 
 def _read(program: Program) -> Structure:
-    closed = flatten(program.log_density, *program.abstract_arguments())
+    closed = flat_density(program)
     scopes = Scopes(program.num_z)
     reader = Reader(scopes)
     env = reader.run(closed.jaxpr, closed.consts, operands_of(program))
@@ -224,6 +225,11 @@ def _read(program: Program) -> Structure:
         for leaf, live in zip(factorisation.leaves, factorisation.live, strict=True)
     )
     return Structure(program, tuple(sorted(reader.opaque)), factorisation, scopes, ids)
+
+
+def flat_density(program: Program) -> ClosedJaxpr:
+    """The log density as it is read."""
+    return program.remember("flat", lambda: flatten(program.log_density, *program.abstract_arguments()))
 
 
 def _factorise(closed: ClosedJaxpr, env: Env, num_sites: int) -> Factorisation:
@@ -249,19 +255,24 @@ def element_scopes(program: Program, closed: ClosedJaxpr) -> list[sp.csr_array]:
 
 
 def operands_of(program: Program, x: Abstract | None = None) -> list[Abstract]:
-    """The arguments of the log density as the reading sees them: x and free data unknown, each site itself, data known.
-
-    Data are known in the order of `data_leaves`.
-    """
+    """The arguments of the log density as the reading sees them: x and free data unknown, each site itself."""
     x = x or Abstract((program.num_x,))
-    data = [Abstract(np.shape(leaf)) if is_free else constant(leaf) for leaf, is_free in data_leaves(program)]
-    return [*jax.tree.leaves((x, _site_ids(program)), is_leaf=_is_abstract), *data]
+    return [*jax.tree.leaves((x, _site_ids(program)), is_leaf=_is_abstract), *data_operands(program)]
 
 
-def data_leaves(program: Program) -> list[tuple[Any, bool]]:
-    """The arrays of the data as the log density takes them, and whether each may change."""
+def data_operands(program: Program) -> list[Abstract]:
+    """The arrays of the data as the reading sees them: unknown where they may change, else known."""
     flat = jax.tree_util.tree_leaves_with_path(program.data)
-    return [(leaf, bool(path) and getattr(path[0], "key", None) in program.free) for path, leaf in flat]
+    is_free = [bool(path) and getattr(path[0], "key", None) in program.free for path, _ in flat]
+    return [
+        Abstract(np.shape(leaf), known=None if free else known)
+        for (_, leaf), free, known in zip(flat, is_free, facts_of(program).leaves, strict=True)
+    ]
+
+
+def facts_of(program: Program) -> Facts:
+    """What readings of the program have asked about the values of its data."""
+    return program.remember("facts", lambda: Facts([as_known(leaf) for leaf in jax.tree.leaves(program.data)]))
 
 
 def _is_abstract(leaf: Any) -> bool:
