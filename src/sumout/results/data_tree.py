@@ -260,8 +260,20 @@ def build_tree(
         axes = ("chain", "coordinate", "other_coordinate")
         arrays = {name: (axes[: np.ndim(value)], np.asarray(value)) for name, value in tuned.items()}
         tree["tuned"] = xr.DataTree(xr.Dataset(arrays, coords={"coordinate": coordinates}))
-    tree["posterior"].attrs.update(attrs)
+    tree["posterior"].attrs.update({name: as_attribute(value) for name, value in attrs.items()})
     return tree
+
+
+def as_attribute(value: Any) -> Any:
+    """An attribute in a form that netCDF, Zarr and JSON take: text, a number or a list; truths as 1 and 0."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, tuple | list):
+        return [as_attribute(part) for part in value]
+    is_number = isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+    return value if is_number else str(value)
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def sample(
         of `sumout.summary`; `log_likelihood` log p(y_i | x) of every datum with its z summed out, as leave-one-out
         cross-validation wants. Where a datum's z cannot be summed out that group is missing, and
         `posterior.attrs["log_likelihood"]` says why. After Ctrl-C or SIGTERM it holds what was drawn until then, and
-        `posterior.attrs["complete"]` is False; that takes a few seconds at most, for which draws still being made, or
+        `posterior.attrs["complete"]` is 0; that takes a few seconds at most, for which draws still being made, or
         not post-processed by then, are left out. If there is none yet, KeyboardInterrupt is raised; with `store` the
         same call resumes the run later. A second signal ends it at once, without a result.
 
