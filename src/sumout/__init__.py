@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sumout.results.inference_data import to_inference_data
     from sumout.results.marginals import marginals
     from sumout.results.numpyro_samples import to_numpyro
+    from sumout.results.predict import predict
     from sumout.results.summary import summary
     from sumout.run.numpyro_kernel import numpyro_kernel
     from sumout.run.sample import sample
@@ -52,6 +53,7 @@ _LATER = {
     "marginals": "results.marginals",
     "maximize": "optimize.maximize",
     "numpyro_kernel": "run.numpyro_kernel",
+    "predict": "results.predict",
     "read": "structure.structure",
     "report": "reports.report",
     "sample": "run.sample",
@@ -84,6 +86,7 @@ __all__ = [
     "marginals",
     "maximize",
     "numpyro_kernel",
+    "predict",
     "program",
     "read",
     "report",

@@ -28,6 +28,7 @@ from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_o
 from sumout.model.density import is_identity
 from sumout.model.log_probs import log_prob_of
 from sumout.model.numpyro_handlers import DefaultKey, Keyed, with_categories
+from sumout.model.numpyro_predict import NumPyroPredictor
 from sumout.model.numpyro_sites import (
     WithoutLaws,
     fill_in,
@@ -38,6 +39,7 @@ from sumout.model.numpyro_sites import (
     log_placeholders,
     without_placeholders,
 )
+from sumout.model.prediction import Axes
 from sumout.model.program import ContinuousSite, DiscreteSite, Part, Program
 from sumout.model.supports import Count, Support, whole_numbers
 from sumout.model.validation import (
@@ -126,6 +128,16 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         fixed=arguments.fixed,
         by_value=sites.by_value,
         arguments_as_data=read_arguments,
+        predictor=NumPyroPredictor(
+            call,
+            arguments,
+            list(signature.parameters),
+            sites.axes,
+            [*sites.continuous, *sites.discrete],
+            list(sites.discrete),
+            list(sites.observed),
+            _all_dims,
+        ),
         notes=sites.notes,
         changed_outside=watch_outside(model),
         name=_name(model),
@@ -289,6 +301,13 @@ class _Sites:
         counts = {name: site.support for name, site in self.discrete.items() if isinstance(site.support, Count)}
         present = {name: ~mask for name, mask in self.missing.items() if name in counts}
         return log_placeholders(z, present, {name: counts[name].lower for name in present})
+
+    @property
+    def axes(self) -> dict[str, Axes]:
+        """Shapes and dimensions of latent and observed sites."""
+        latent = {name: site.shape for name, site in {**self.continuous, **self.discrete}.items()}
+        shapes = {**latent, **{name: np.shape(value) for name, value in self.observed.items()}}
+        return {name: Axes.of(name, shape, self.dims) for name, shape in shapes.items()}
 
     @staticmethod
     def found_by(probe: "_Probe", arguments: Arguments) -> "_Sites":

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 
 from sumout.errors import ModelError
 from sumout.model.packing import Packs
+from sumout.model.prediction import Predictor
 from sumout.model.supports import Implicit, Support
 
 T = TypeVar("T")
@@ -123,6 +124,7 @@ class Program:
         free: names of the data that may change from call to call, so that the reading does not look at their values.
         arguments_as_data: `(*args, **kwargs) -> data` of another call of the same model, and what of it is no data, by
             path; None where the model takes no arguments.
+        predictor: draws data from the laws of the observed sites; None where the model has no laws.
         notes: sentences on what the front end has held fixed, for whoever asks what is done.
         changed_outside: names of the arrays that the model refers to, but was not given, and that have been changed
             since the program was made.
@@ -154,6 +156,7 @@ class Program:
     by_value: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
     arguments_as_data: Callable[..., tuple[Data, dict[str, Any]]] | None = None
+    predictor: Predictor | None = None
     notes: tuple[str, ...] = ()
     changed_outside: Callable[[], tuple[str, ...]] = tuple
     name: str = "program"

@@ -45,6 +45,7 @@ from sumout.model.pymc_data import (
     transforms_of,
 )
 from sumout.model.pymc_graphs import Function, make_function
+from sumout.model.pymc_predict import PyMCPredictor
 from sumout.model.pymc_supports import (
     ends,
     is_dirac,
@@ -142,6 +143,7 @@ def _program(model: pm.Model) -> Program:
         laws={rv.name: law_of(rv) for rv in all_variables(model)},
         dims=_dims(model, sites),
         fixed=inputs.fixed,
+        predictor=PyMCPredictor(model, _dims(model, sites)),
         name=model.name or "model",
     )
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # takes half a second to import
 
 STAT_NAMES = {"log_density": "lp"}
 
+WITH_DIMS = ("posterior", "prior", "posterior_predictive", "prior_predictive")  # groups of the user's variables
+
 Groups = dict[str, dict[str, np.ndarray]]
 
 
@@ -249,7 +251,8 @@ def build_tree(
     made_by = {"created_at": datetime.now(UTC).isoformat(), "creation_library": "sumout"}
     known = {"observed_data": observed, "constant_data": constant}
     lengths = {dim: len(labels) for dim, labels in coords.items()}
-    for first, arrays in ((2, groups.get("posterior", {})), (0, observed), (0, constant)):
+    drawn = [(2, arrays) for name, arrays in groups.items() if name in WITH_DIMS]
+    for first, arrays in (*drawn, (0, observed), (0, constant)):
         for name, value in arrays.items():
             lengths = dict(zip(dims.get(name, ()), np.shape(value)[first:], strict=False)) | lengths
     labels = _Labels(dims, lengths, coords)
@@ -260,7 +263,8 @@ def build_tree(
         axes = ("chain", "coordinate", "other_coordinate")
         arrays = {name: (axes[: np.ndim(value)], np.asarray(value)) for name, value in tuned.items()}
         tree["tuned"] = xr.DataTree(xr.Dataset(arrays, coords={"coordinate": coordinates}))
-    tree["posterior"].attrs.update({name: as_attribute(value) for name, value in attrs.items()})
+    if "posterior" in groups:
+        tree["posterior"].attrs.update({name: as_attribute(value) for name, value in attrs.items()})
     return tree
 
 
