@@ -6,11 +6,16 @@ of numbers (text, a frame that a model uses by pandas' own means) stays as it is
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from sumout.errors import ModelError
+
+T = TypeVar("T")
+S = TypeVar("S")
 
 NUMERIC = "biufc"
 
@@ -67,6 +72,19 @@ def conversions(arguments: Any) -> list[Conversion]:
     if "frame" in kinds:
         return [_convert(as_columns), _convert(as_matrix), _keep]
     return [_convert(as_matrix), _keep] if "array" in kinds else [_keep]
+
+
+def first_that_works(arguments: T, attempt: Callable[[T], S]) -> tuple[Conversion, S]:
+    """The first conversion with which an attempt raises no error of a model, and what the attempt returned."""
+    ways = conversions(arguments)
+    first: ModelError | None = None
+    for convert in ways:
+        try:
+            return convert, attempt(convert(arguments))
+        except ModelError as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def as_arrays(arguments: Any) -> Any:

@@ -15,6 +15,7 @@ from numpyro.distributions.transforms import IdentityTransform, IndependentTrans
 from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.jaxpr.equations import without_collection
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
+from sumout.model.containers import first_that_works
 from sumout.model.program import ContinuousSite, DiscreteSite, Program
 from sumout.model.supports import Count, Finite, Implicit, ImplicitSpec, Support, as_shape
 from sumout.model.validation import first_line, one_at_a_time
@@ -87,7 +88,7 @@ def density(
             data,
         )
 
-    arguments = _trace_arguments(abstract_call, data, continuous, discrete)
+    _, arguments = first_that_works(data, lambda data: _trace_arguments(abstract_call, data, continuous, discrete))
 
     @one_at_a_time
     def log_joint_without_jacobian(x, z, data):

@@ -25,6 +25,7 @@ from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.jaxpr.equations import used_inputs, without_collection
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
+from sumout.model.containers import first_that_works
 from sumout.model.density import is_identity
 from sumout.model.log_probs import log_prob_of
 from sumout.model.numpyro_handlers import DefaultKey, Keyed, with_categories
@@ -89,11 +90,11 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         return model(*placed.args, **placed.kwargs)
 
     with without_collection():
-        arguments, probe = _split(call, dict(bound.arguments))
+        convert, (arguments, probe) = first_that_works(dict(bound.arguments), partial(_split, call))
         sites = _Sites.found_by(probe, arguments)
 
     def read_arguments(*args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        return arguments.sort_out(dict(signature.bind(*args, **kwargs).arguments))
+        return arguments.sort_out(convert(dict(signature.bind(*args, **kwargs).arguments)))
 
     made = _Model(call, arguments, sites)
     forward = find_forward(sites.counts, made.outputs_without, sites.continuous, sites.discrete, arguments.data)

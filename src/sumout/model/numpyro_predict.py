@@ -104,17 +104,18 @@ class NumPyroPredictor:
         kept = list(dict.fromkeys([*names, *redrawn]))
 
         def each(keys: Any, given: Any, data: Any) -> Any:
-            return jax.lax.map(
-                lambda row: {n: s["value"] for n, s in run(*row, data).items() if n in kept}, (keys, given)
-            )
+            def one(row: Any) -> dict[str, Any]:
+                trace = run(*row, data)
+                return {name: trace[name]["value"] for name in kept}
+
+            return jax.lax.map(one, (keys, given))
 
         shape = request.keys.shape[:2]
         flat = lambda a: np.asarray(a).reshape(-1, *a.shape[2:])  # noqa: E731
         rows = as_jax((flat(request.keys), {name: flat(value) for name, value in given.items()}))
         made = {n: np.asarray(v).reshape(*shape, *v.shape[1:]) for n, v in jax.jit(each)(*rows, data).items()}
-        factors = [
-            n for n, s in seen.items() if s["type"] == "sample" and s["is_observed"] and not jnp.size(s["value"])
-        ]
+        observations = {n: s["value"] for n, s in seen.items() if s["type"] == "sample" and s["is_observed"]}
+        factors = [name for name, value in observations.items() if not jnp.size(value)]
         warnings = ()
         if factors and redrawn:
             warnings = (

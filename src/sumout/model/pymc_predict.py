@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pymc as pm
@@ -21,7 +22,7 @@ from pytensor.tensor.type import TensorType
 from sumout.errors import ModelError, SumoutError
 from sumout.model.containers import as_arrays
 from sumout.model.prediction import Axes, Prediction, Request, check_names, choose_redrawn
-from sumout.model.pymc_data import all_variables, observed_variables, shared_variables
+from sumout.model.pymc_data import all_variables, labels_of, observed_variables, shared_variables
 from sumout.model.pymc_supports import is_dirac, is_discrete
 from sumout.model.validation import first_line
 from sumout.randomness import generator
@@ -32,12 +33,20 @@ class PyMCPredictor:
     """Predicts data of a model.
 
     Attributes:
-        model: whose data they are.
+        model_ref: of the model, which is not kept alive by its program.
         dims: names of dimensions, by variable.
     """
 
-    model: pm.Model
+    model_ref: "ref[pm.Model]"
     dims: Mapping[str, Sequence[str]]
+
+    @property
+    def model(self) -> pm.Model:
+        """Whose data they are."""
+        model = self.model_ref()
+        if model is None:
+            raise ModelError("predict: the PyMC model is gone; keep it as long as its program is to predict data.")
+        return model
 
     def __call__(self, request: Request) -> Prediction:
         """Draw what is asked for; the model's data are as before afterwards."""
@@ -75,11 +84,9 @@ class PyMCPredictor:
         made = self._draw(request, kept, wanted)
         told = ()
         if model.potentials and redrawn:
-            told = (
-                f"predict: the model has potentials, of which draws from laws ({', '.join(redrawn)}) know nothing.",
-            )
-        coords = {n: np.asarray(v) for n, v in model.coords.items() if v is not None}
-        return Prediction({n: made[n] for n in names}, {n: made[n] for n in redrawn}, self.dims, coords, told)
+            anew = ", ".join(redrawn)
+            told = (f"predict: the model has potentials, of which draws from laws ({anew}) know nothing.",)
+        return Prediction({n: made[n] for n in names}, {n: made[n] for n in redrawn}, self.dims, labels_of(model), told)
 
     def _draw(self, request: Request, kept: Mapping[str, np.ndarray], wanted: list[str]) -> dict[str, np.ndarray]:
         shape = request.keys.shape[:2]
@@ -101,11 +108,9 @@ class PyMCPredictor:
         shared = [v for v in shared_variables(all_variables(self.model)) if isinstance(v.type, TensorType) and v.name]
         values = {v.name: np.asarray(v.get_value()) for v in shared}
         data = {name: ([f"{name}_{i}" for i in range(v.ndim)], v) for name, v in values.items()}
-        lengths = {dim: np.arange(int(length.eval())) for dim, length in self.model.dim_lengths.items()}
-        coords = {
-            dim: lengths[dim] if self.model.coords.get(dim) is None else np.asarray(self.model.coords[dim])
-            for dim in lengths
-        }
+        labels = labels_of(self.model)
+        lengths = {dim: int(length.eval()) for dim, length in self.model.dim_lengths.items()}
+        coords = {dim: labels.get(dim, np.arange(n)) for dim, n in lengths.items()}
         data = {name: value for name, value in data.items() if name not in coords}  # lengths of dimensions
         return InferenceData(posterior=xr.Dataset(arrays, numbers), constant_data=xr.Dataset(data, coords))
 

@@ -8,18 +8,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sumout.adaptation.bias_meter import TOLERANCE
-from sumout.errors import OptionError
+from sumout.errors import OptionError, SumoutError
 from sumout.model.front_ends import as_program
 from sumout.model.program import Program
 from sumout.plan.plan import Plan, plan_for
 from sumout.reports.discrete_section import discrete_section
 from sumout.reports.explain import describe
-from sumout.reports.figures import MOST_CHAINS, density_plot, pick_replicates, predictive_plot, rank_plot, trace_plot
+from sumout.reports.figures import (
+    MOST_CHAINS,
+    REPLICATES,
+    density_plot,
+    pick_replicates,
+    predictive_plot,
+    rank_plot,
+    trace_plot,
+)
 from sumout.reports.graph_drawing import network
 from sumout.reports.html import Html, Section, assemble, facts, join, note, table, tag
 from sumout.reports.svg import check_matplotlib, colour, house_style
 from sumout.results.convergence import FEWEST_EFFECTIVE, FEWEST_OF_DENSITY
 from sumout.results.effective_draws import LEAST_RHAT
+from sumout.results.predict import predict
 from sumout.results.summary import Summary, examine
 
 if TYPE_CHECKING:  # takes half a second to import
@@ -45,11 +54,11 @@ def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program 
     Needs matplotlib: `pip install sumout[plots]`.
 
     Args:
-        idata: from `sumout.sample`. A group `posterior_predictive` with names of `observed_data`, if you add one, is
-            shown as a predictive check.
+        idata: from `sumout.sample`. A group `posterior_predictive` with names of `observed_data`, as `sumout.predict`
+            adds it, is shown as a predictive check.
         path: the file to write; one that is there already is replaced.
         program: the one that was sampled from, or the PyMC model. With it the page also shows the plan and a picture
-            of the structure, and exact marginals of z in place of frequencies.
+            of the structure, exact marginals of z in place of frequencies, and a predictive check.
 
     Returns:
         The path of the page.
@@ -67,6 +76,7 @@ def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program 
     """
     program = None if program is None else as_program(program)
     target = _check(idata, path, program)
+    idata = idata if program is None else with_replicates(idata, program)
     check_matplotlib()
     discrete = np.atleast_1d(idata["posterior"].attrs["discrete"]).tolist()
     continuous = [str(name) for name in idata["posterior"].data_vars if name not in discrete]
@@ -223,6 +233,19 @@ def _coordinate(draws: np.ndarray, name: str, row: Any) -> Html:
     remark = [note(f"{lost:,} draws that are not finite are left out of the density.")] if lost else []
     plots = (density_plot(draws, name), trace_plot(draws, name), rank_plot(draws, name))
     return tag("figure", caption, tag("div", *plots, class_="trio"), *remark)
+
+
+def with_replicates(idata: "xr.DataTree", program: Program) -> "xr.DataTree":
+    """The run with some data replicated from the posterior, unless it has them or the model has no laws."""
+    if "posterior_predictive" in idata.children or program.predictor is None or not program.observed:
+        return idata
+    observed = idata["observed_data"].data_vars if "observed_data" in idata.children else ()
+    if set(observed) != set(program.observed):
+        return idata
+    try:
+        return predict(program, idata, draws=-(-REPLICATES // idata["posterior"].sizes["chain"]))
+    except SumoutError:  # what cannot be predicted is no reason to do without the page
+        return idata
 
 
 def predictive_section(idata: "xr.DataTree") -> Section | None:

@@ -92,9 +92,8 @@ def _as_tree(program: Program, result: Any, made: Prediction, *, is_new: bool, c
     tree[name].attrs["redrawn"] = [] if result is None else list(made.latents)
     if result is None:
         return tree
-    numbers = {
-        axis: result["posterior"][axis].values for axis in ("chain", "draw") if axis in result["posterior"].coords
-    }
+    labels = result["posterior"].coords
+    numbers = {axis: labels[axis].values for axis in ("chain", "draw") if axis in labels}
     if "draw" in numbers:
         numbers["draw"] = numbers["draw"][chosen]
     tree[name].dataset = tree[name].to_dataset().assign_coords(numbers)
