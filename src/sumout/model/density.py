@@ -12,6 +12,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import IdentityTransform, IndependentTransform
 
+from sumout.calls import public
 from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.jaxpr.equations import without_collection
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
@@ -28,6 +29,7 @@ def is_identity(bijection: Any) -> bool:
     return isinstance(bijection, IdentityTransform)
 
 
+@public
 def density(
     log_density: Callable[[dict[str, Array], dict[str, Array], Any], Array],
     *,

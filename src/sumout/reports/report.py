@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sumout.adaptation.bias_meter import TOLERANCE
+from sumout.calls import public
 from sumout.errors import OptionError, SumoutError
 from sumout.model.front_ends import as_program
 from sumout.model.program import Program
@@ -47,6 +48,7 @@ STATS = {
 }
 
 
+@public
 def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program | Any = None) -> Path:
     """Write one page of HTML about a run: warnings, plan, summary, draws, z and predictive checks.
 

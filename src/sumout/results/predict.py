@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sumout.calls import public
 from sumout.errors import ModelError, ModelWarning, OptionError
 from sumout.model.front_ends import as_program
 from sumout.model.prediction import Prediction, Request
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # takes half a second to import
 PRIOR_DRAWS = 1000
 
 
+@public
 def predict(
     program: Program | Any,
     result: "xr.DataTree | None" = None,
@@ -76,7 +78,7 @@ def predict(
     request = Request(keys, latents, dict(data or {}), redraw, var_names)
     made = program.predictor(request)
     for words in made.warnings:
-        warnings.warn(words, ModelWarning, stacklevel=2)
+        warnings.warn(words, ModelWarning, stacklevel=3)
     return _as_tree(program, result, made, is_new=bool(data), chosen=chosen)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sumout.adaptation.bias_meter import TOLERANCE, Meter, read_meters, worst_excess
+from sumout.calls import public
 from sumout.errors import OptionError, SamplingWarning
 from sumout.results.convergence import FEWEST_OF_DENSITY, Mixing, mixing_warnings
 from sumout.results.effective_draws import slowest
@@ -23,6 +24,7 @@ LEAST_MOVEMENT = 0.02  # share of draws that differ from the one before; below, 
 LARGEST_GAP = 5.0  # nats, and standard deviations of the log density, by which a chain may be below the best
 
 
+@public
 def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any:
     """Means, spreads and diagnostics of a run, as a pandas DataFrame; warns where the run should not be trusted.
 
@@ -51,7 +53,7 @@ def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any
     """
     found = examine(idata, var_names)
     for words in found.warnings:
-        warnings.warn(words, SamplingWarning, stacklevel=2)
+        warnings.warn(words, SamplingWarning, stacklevel=3)
     return found.table
 
 

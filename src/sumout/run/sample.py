@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 
+from sumout.calls import public
 from sumout.checks.check import check_plan, examine
 from sumout.checks.guard import Guard
 from sumout.errors import OptionError
@@ -85,6 +86,7 @@ def set_up(program: Program, kernel: Any, overrides: Mapping[str, str] | None) -
     return plan.structure.program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen))
 
 
+@public
 def sample(
     program: Program | Any = None,
     kernel: Kernel | str | None = None,

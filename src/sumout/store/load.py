@@ -11,6 +11,7 @@ import numpy as np
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from sumout.calls import public
 from sumout.errors import OptionError, SamplingWarning, StoreError
 from sumout.results.data_tree import Groups, build_tree
 from sumout.store.format import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 
+@public
 def load(store: str | os.PathLike[str], *, skip_damaged: bool = False) -> "xr.DataTree":
     """Read a run that `sumout.sample(program, store=…)` has written, or is still writing, or a result that was saved.
 
@@ -118,7 +120,7 @@ def _sound_parts(folder: Path) -> list[Path]:
         warnings.warn(
             f"{folder}: {missing} of {max(found) + 1} parts are damaged or missing; their draws are left out.",
             SamplingWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return sound
 

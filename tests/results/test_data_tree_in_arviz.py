@@ -21,7 +21,7 @@ def result():
     return sumout.predict(program, run)
 
 
-@pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # of ten data
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter", "ignore:The inplace keyword")  # of ten data; of ArviZ
 def test_statistics_on_the_result(result):
     assert {"mu[0]", "mu[1]", "sigma"} <= set(arviz_stats.summary(result, var_names=["mu", "sigma"]).index)
     loo = arviz_stats.loo(result, pointwise=True)
