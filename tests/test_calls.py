@@ -66,5 +66,3 @@ def test_tracebacks_show_the_users_lines_only():
 def test_a_decorated_function_is_documented_as_itself():
     assert sumout.sample.__module__ == "sumout.run.sample"
     assert "draws: int" in str(inspect.signature(sumout.sample))
-        __import__("inspect").signature(sumout.sample)
-    )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sumout.results.marginals import marginals
     from sumout.results.numpyro_samples import to_numpyro
     from sumout.results.predict import predict
+    from sumout.results.relabel import relabel
     from sumout.results.summary import summary
     from sumout.run.numpyro_kernel import numpyro_kernel
     from sumout.run.sample import sample
@@ -55,6 +56,7 @@ _LATER = {
     "numpyro_kernel": "run.numpyro_kernel",
     "predict": "results.predict",
     "read": "structure.structure",
+    "relabel": "results.relabel",
     "report": "reports.report",
     "sample": "run.sample",
     "steps": "run.steps",
@@ -89,6 +91,7 @@ __all__ = [
     "predict",
     "program",
     "read",
+    "relabel",
     "report",
     "sample",
     "steps",

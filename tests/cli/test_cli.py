@@ -19,10 +19,11 @@ import sumout.run.sample
 from sumout.cli.main import COMMANDS, main
 from sumout.cli.model_files import program_from
 from sumout.cli.options import split_reference
-from sumout.cli.show import as_text, one_line
+from sumout.cli.show import one_line
 from sumout.errors import FileError
 from sumout.kernels.registry import KERNELS
 from sumout.plan.plan import OVERRIDES, make_plan
+from sumout.results.summary_table import as_text
 from sumout.store.netcdf import open_result
 
 SHORT = ["--draws", "50", "--tune", "50", "--chains", "2"]

@@ -2,10 +2,11 @@
 
 import argparse
 import sys
+import warnings
 from pathlib import Path
 
 from sumout.cli.options import MODEL_HELP, MODELS, add_data, add_plan, as_dict, split_reference, whole, worked_example
-from sumout.errors import OptionError
+from sumout.errors import OptionError, UntrustedWarning
 
 EXAMPLE = worked_example(
     "sumout run model.py:mixture --data data.csv --out run.nc --report run.html",
@@ -81,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
         kernel = find_kernel(options.kernel, plan)
         if not options.quiet:
             print(one_line(plan, kernel), flush=True)
+        warnings.simplefilter("ignore", UntrustedWarning)  # the summary says it, and more
         result = sample(
             program, kernel, draws=options.draws, tune=options.tune, steps=options.steps, chains=options.chains,
             seed=options.seed, plan=overrides, progress=False if options.quiet else None, store=options.store,

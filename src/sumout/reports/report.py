@@ -31,15 +31,14 @@ from sumout.results.convergence import FEWEST_EFFECTIVE, FEWEST_OF_DENSITY
 from sumout.results.effective_draws import LEAST_RHAT
 from sumout.results.predict import predict
 from sumout.results.summary import Summary, examine
+from sumout.results.summary_table import badness, cell, number
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-FEW_EFFECTIVE = 400  # a row with as many is as bad as one with the largest r_hat that is harmless
 MOST_ROWS = 200
 MOST_COORDINATES = 24
 MOST_CHECKS = 6  # predictive
-WHOLE = {"ess_bulk", "ess_tail"}
 STATS = {
     "acceptance_rate": "acceptance rate",
     "step_size": "step size",
@@ -177,7 +176,7 @@ def summary_section(found: Summary) -> Section:
         cells = [tag("th", str(summary.index[i]), scope="row", title=str(summary.index[i]))]
         for j, name in enumerate(summary.columns):
             value = summary.iat[i, j]
-            text = f"{value:,.0f}" if name in WHOLE and np.isfinite(value) else number(value, str(name))
+            text = cell(str(name), value)
             cells.append(tag("td", text, class_="off") if found.is_off[i, j] else tag("td", text))
         rows.append(cells)
     left = len(summary) - len(kept)
@@ -190,14 +189,6 @@ def summary_section(found: Summary) -> Section:
     if left:
         notes.append(note(f"{left:,} rows are left out; shown are those with the worst diagnostics."))
     return Section("Summary", join([table(["", *map(str, summary.columns)], rows), *notes]))
-
-
-def badness(summary: Any) -> np.ndarray:
-    """The rows in order, those with the largest r_hat or the fewest effective draws first."""
-    r_hat = np.nan_to_num(summary["r_hat"].to_numpy(float), nan=1.0) - 1
-    ess = np.nan_to_num(summary["ess_bulk"].to_numpy(float), nan=np.inf)
-    score = np.maximum(r_hat / (LEAST_RHAT - 1), FEW_EFFECTIVE / np.maximum(ess, 1.0))
-    return np.argsort(-score, kind="stable")
 
 
 def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> Section | None:
@@ -268,13 +259,3 @@ def predictive_section(idata: "xr.DataTree") -> Section | None:
     if len(names) > MOST_CHECKS:
         pieces.append(note(f"Not drawn: {', '.join(names[MOST_CHECKS:])}."))
     return Section("Predictive check", join(pieces))
-
-
-def number(value: Any, column: str = "") -> str:
-    """A number as one would write it in a table."""
-    value = float(value)
-    if not np.isfinite(value):
-        return "–" if np.isnan(value) else str(value)
-    if column in ("r_hat", "bias_meter", "bias_error"):
-        return f"{value:.3f}"
-    return f"{value:,.0f}" if abs(value) >= 10_000 and value < 1e9 else f"{value:.4g}"

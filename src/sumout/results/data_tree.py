@@ -17,6 +17,7 @@ from sumout.jaxpr.equations import traced_once
 from sumout.model.arguments import as_jax
 from sumout.model.packing import Packs
 from sumout.model.program import Data, Nuisance, Program
+from sumout.model.supports import Finite
 from sumout.randomness import Key, fold_in
 from sumout.results.likelihood import Likelihood
 from sumout.threads import in_threads, is_done
@@ -189,7 +190,9 @@ class PostProcessing:
         notes = {"notes": list(self.program.notes)} if self.program.notes else {}
         known = {"inference_library": "sumout", "inference_library_version": version("sumout")}
         tuning = {"tuning_steps": attrs["tune"]} if "tune" in attrs else {}
-        return {**known, **attrs, **tuning, **left_out, **notes, "discrete": list(self._source.z)}
+        categories = [name for name in self._source.z if is_category(self._source, name)]
+        names = {"discrete": list(self._source.z), "categories": categories}
+        return {**known, **attrs, **tuning, **left_out, **notes, **names}
 
     @property
     def _source(self) -> Program:
@@ -266,6 +269,16 @@ def build_tree(
     if "posterior" in groups:
         tree["posterior"].attrs.update({name: as_attribute(value) for name, value in attrs.items()})
     return tree
+
+
+def is_category(program: Program, name: str) -> bool:
+    """Whether the values of a discrete site are names rather than numbers, as far as its law or its support tells."""
+    if name in program.laws:
+        return program.laws[name].startswith("Categorical")
+    support = program.z[name].support
+    if not isinstance(support, Finite) or support.values.ndim > 1 or support.dtype.kind not in "iu":
+        return False
+    return support.num_values > 2 and bool((support.values == np.arange(support.num_values)).all())
 
 
 def as_attribute(value: Any) -> Any:
