@@ -105,7 +105,7 @@ class NumPyroPredictor:
 
         def each(keys: Any, given: Any, data: Any) -> Any:
             def one(row: Any) -> dict[str, Any]:
-                trace = run(*row, data)
+                trace = run(row[0], row[1], data)
                 return {name: trace[name]["value"] for name in kept}
 
             return jax.lax.map(one, (keys, given))

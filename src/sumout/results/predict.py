@@ -71,11 +71,12 @@ def predict(
     """
     program, seed = as_program(program), as_seed(seed)
     _check(program, result, data, draws, seed)
-    chosen = None if result is None else _spaced(result["posterior"].sizes["draw"], draws)
+    chosen = np.zeros(0, int) if result is None else _spaced(result["posterior"].sizes["draw"], draws)
     latents = {} if result is None else _latents(program, result, chosen)
     shape = (1, draws or PRIOR_DRAWS) if result is None else (result["posterior"].sizes["chain"], len(chosen))
     keys = np.stack([fold_in(fold_in(new_key(seed), chain), np.arange(shape[1])) for chain in range(shape[0])])
     request = Request(keys, latents, dict(data or {}), redraw, var_names)
+    assert program.predictor is not None
     made = program.predictor(request)
     for words in made.warnings:
         warnings.warn(words, ModelWarning, stacklevel=3)

@@ -34,8 +34,9 @@ def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any
     furthest off.
 
     Below the continuous variables come `lp`, the log density of the draws, and a row for each discrete variable with
-    the fewest effective draws and the largest r_hat over its sites; if it is one number, also its mean and interval. `attrs` of the table hold the mean acceptance rate,
-    step size and noise share and the number of divergences, as far as the kernel knows them.
+    the fewest effective draws and the largest r_hat over its sites; if it is one number, also its mean and interval.
+    `attrs` of the table hold the mean acceptance rate, step size and noise share and the number of divergences, as far
+    as the kernel knows them.
 
     It prints rounded and at full width, with long deterministics folded into a line and the probabilities of discrete
     values beside them; the numbers in it are not rounded.
