@@ -109,5 +109,5 @@ def is_of_stored_run(path: Path, store: Path | None) -> bool:
     if store is None or not (store / ABOUT).is_file() or not path.is_file():
         return False
     with path.open("rb") as file:
-        start = file.read(200)
+        start = file.read(4096)
     return start.startswith(b"\x89HDF\r\n") or b" \xc2\xb7 sumout</title>" in start
