@@ -17,6 +17,7 @@ OF_NO_MODULE = {TESTS / "test_architecture.py", TESTS / "test_benchmarks.py", TE
 # Each room may import from the rooms before it.
 WALK = (
     "errors",
+    "calls",
     "threads",
     "randomness",
     "jaxpr",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from sumout.results.inference_data import to_inference_data
     from sumout.results.marginals import marginals
     from sumout.results.numpyro_samples import to_numpyro
+    from sumout.results.predict import predict
+    from sumout.results.relabel import relabel
     from sumout.results.summary import summary
     from sumout.run.numpyro_kernel import numpyro_kernel
     from sumout.run.sample import sample
@@ -52,7 +54,9 @@ _LATER = {
     "marginals": "results.marginals",
     "maximize": "optimize.maximize",
     "numpyro_kernel": "run.numpyro_kernel",
+    "predict": "results.predict",
     "read": "structure.structure",
+    "relabel": "results.relabel",
     "report": "reports.report",
     "sample": "run.sample",
     "steps": "run.steps",
@@ -84,8 +88,10 @@ __all__ = [
     "marginals",
     "maximize",
     "numpyro_kernel",
+    "predict",
     "program",
     "read",
+    "relabel",
     "report",
     "sample",
     "steps",

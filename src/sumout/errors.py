@@ -45,6 +45,10 @@ class SamplingWarning(UserWarning):
     """A run whose draws should not be trusted as they are."""
 
 
+class UntrustedWarning(SamplingWarning):
+    """What a run ends with if its draws should not be trusted; `sumout.summary` says why and what to do."""
+
+
 class ModelWarning(UserWarning):
     """A model that can be run, but looks wrong; the message names the site."""
 

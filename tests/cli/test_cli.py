@@ -13,16 +13,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import sumout
 import sumout.run.sample
 from sumout.cli.main import COMMANDS, main
 from sumout.cli.model_files import program_from
 from sumout.cli.options import split_reference
-from sumout.cli.show import as_text, one_line
+from sumout.cli.show import one_line
 from sumout.errors import FileError
 from sumout.kernels.registry import KERNELS
 from sumout.plan.plan import OVERRIDES, make_plan
+from sumout.results.summary_table import as_text
 from sumout.store.netcdf import open_result
 
 SHORT = ["--draws", "50", "--tune", "50", "--chains", "2"]
@@ -508,3 +510,38 @@ def test_a_stored_run(example, tmp_path, monkeypatch, capsys):
     assert main(["report", str(tmp_path / "kept"), "--out", str(tmp_path / "run.html")]) == 0
     assert "<h1>" in (tmp_path / "run.html").read_text(encoding="utf-8")
     assert "Page:" in capsys.readouterr().out
+
+
+def test_the_same_command_resumes_and_replaces_what_it_wrote(example, tmp_path, monkeypatch, capsys):
+    folder, _, _ = example
+    monkeypatch.chdir(folder)
+    out = tmp_path / "run.nc"
+    typed = ["run", "model.py:mixture", "--data", "data.csv", "--store", str(tmp_path / "kept"), *SHORT]
+    typed += ["--out", str(out), "--quiet"]
+    assert main(typed) == 0
+    before = out.read_bytes()
+    assert main(typed) == 0 and sumout.load(out).posterior.equals(sumout.load(tmp_path / "kept").posterior.load())
+    out.write_text("of somebody else")
+    capsys.readouterr()
+    assert main(typed) == 2 and "is there already" in capsys.readouterr().err
+    out.write_bytes(before)
+    assert main([word for word in typed if word not in ("--store", str(tmp_path / "kept"))]) == 2
+
+
+def test_predict(example, tmp_path, monkeypatch, capsys):
+    folder, _, result = example
+    monkeypatch.chdir(folder)
+    run = tmp_path / "run.nc"
+    result.to_netcdf(run)
+    typed = ["predict", "model.py:mixture", str(run), "--data", "data.csv"]
+    assert main(typed) == 0
+    made = sumout.load(tmp_path / "run.predicted.nc")
+    assert made.posterior_predictive.y.shape == (2, 50, 5) and "Predicted: " in capsys.readouterr().out
+    (tmp_path / "new.csv").write_text("y\n0\n0\n0\n")
+    assert main([*typed, "--new", str(tmp_path / "new.csv"), "--out", str(tmp_path / "new.nc")]) == 0
+    with xr.open_datatree(tmp_path / "new.nc") as new:
+        assert new["posterior_predictive/z"].shape == (2, 50, 3)
+    assert main([*typed[:2], "--data", "data.csv", "--draws", "7", "--out", str(tmp_path / "prior.nc")]) == 0
+    with xr.open_datatree(tmp_path / "prior.nc") as prior:
+        assert prior["prior_predictive/y"].shape == (1, 7, 5)
+    assert main(typed) == 2

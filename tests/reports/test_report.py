@@ -17,9 +17,9 @@ from sumout.reports.discrete_section import of_site
 from sumout.reports.figures import density_plot, rank_plot
 from sumout.reports.graph_drawing import MOST_NODES, network, place
 from sumout.reports.html import Html, join, tag
-from sumout.reports.report import badness
 from sumout.reports.svg import house_style
 from sumout.results.summary import examine
+from sumout.results.summary_table import badness
 
 from programs import loop_hmm, named_scalars, tree
 

@@ -13,7 +13,7 @@ def chunk(done, count, *, chains=3, tune=10, diverging=0, seed=0):
     acceptance = np.broadcast_to(np.linspace(0.5, 0.9, chains)[:, None], (chains, count))
     diverged = np.zeros((chains, count), bool)
     diverged[1, :diverging] = True
-    info = Info(x[..., 0], acceptance, acceptance, diverged)
+    info = Info(x[..., 0], acceptance, acceptance, diverged, x[..., 0])
     return progress.Progress(done, 1010, tune, Draws(x, {}, x, info, x[..., 0]))
 
 

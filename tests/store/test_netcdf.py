@@ -1,13 +1,19 @@
 """Results in files: what was written comes back, and nothing else is taken for it."""
 
+import json
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
+import sumout
 from sumout.errors import FileError
+from sumout.results.data_tree import as_attribute
 from sumout.store.netcdf import open_result, save_result
+
+from models import survey
 
 
 def made_up(discrete, names=("a", "b"), **attrs):
@@ -87,3 +93,40 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
         save_result(made_up(["b"]), tmp_path / "r.nc")
     assert [path.name for path in tmp_path.iterdir()] == ["r.nc"]
     assert (tmp_path / "r.nc").read_bytes() == before
+
+
+def sampled():
+    program = sumout.program(survey, np.array([1, 0, 1, 1]))
+    return sumout.sample(program, draws=20, tune=20, chains=2)
+
+
+def test_a_result_goes_to_netcdf_by_itself_and_comes_back(tmp_path):
+    result = sampled()
+    result.to_netcdf(tmp_path / "r.nc")
+    found = sumout.load(tmp_path / "r.nc")
+    assert found.identical(result) and list(found.children) == list(result.children)
+    assert found.posterior.attrs == result.posterior.attrs and found.posterior.attrs["complete"] == 1
+    with pytest.raises(FileError, match="No such file"):
+        sumout.load(tmp_path / "no.nc")
+
+
+def test_attributes_are_what_netcdf_zarr_and_json_take(tmp_path):
+    attrs = sampled().posterior.attrs
+    assert json.loads(json.dumps(attrs)) == attrs
+    assert not any(isinstance(value, bool) for value in attrs.values())
+    given = {"flag": True, "many": (np.int64(2), "a"), "large": 2**70, "array": np.array([0.5, 1.0])}
+    assert {name: as_attribute(value) for name, value in given.items()} == {
+        "flag": 1,
+        "many": [2, "a"],
+        "large": str(2**70),
+        "array": [0.5, 1.0],
+    }
+
+
+def test_a_result_goes_to_zarr_and_comes_back(tmp_path):
+    pytest.importorskip("zarr")
+    result = sampled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Zarr's own, of formats that are new
+        result.to_zarr(tmp_path / "r.zarr")
+        assert sumout.load(tmp_path / "r.zarr").identical(result)

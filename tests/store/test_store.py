@@ -81,7 +81,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch, undisturbed, stop
                 sumout.load(tmp_path)
         else:
             part = run(tmp_path)
-            assert part.posterior.attrs["complete"] is False
+            assert part.posterior.attrs["complete"] == 0
             drawn = part.posterior.sizes["draw"]
             np.testing.assert_array_equal(part.posterior["theta"], undisturbed.posterior["theta"][:, :drawn])
     monkeypatch.undo()

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sumout.calls import public
+from sumout.checks.data_use import check_arguments, check_observed
 from sumout.checks.discrete_sites import check_barriers, check_broadcasting, check_influence, check_outside
 from sumout.checks.examination import Examination, Finding
 from sumout.checks.not_finite import check_edges, check_nan, check_start
@@ -17,6 +19,8 @@ from sumout.plan.plan import Plan, plan_for
 
 CHECKS = (
     check_outside,
+    check_observed,
+    check_arguments,
     check_start,
     check_flat,
     check_nan,
@@ -58,7 +62,7 @@ class Checkup:
             if finding.error is not None:
                 raise finding.error(finding.message)
         for message in self.warnings:
-            warnings.warn(message, ModelWarning, stacklevel=3)
+            warnings.warn(message, ModelWarning, stacklevel=4)
 
     def __bool__(self) -> bool:
         return not self.findings
@@ -70,6 +74,7 @@ class Checkup:
         return "\n".join([f"{self.name}:", *lines])
 
 
+@public
 def check(program: Program | Any, *, plan: Mapping[str, str] | None = None) -> Checkup:
     """Check a program before it is sampled, and say what is wrong with it.
 

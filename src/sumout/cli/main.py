@@ -13,13 +13,13 @@ from threading import current_thread, main_thread
 from typing import Any
 
 import sumout
-from sumout.cli import explain, report, run
+from sumout.cli import explain, predict, report, run
 from sumout.cli.model_files import user_lines
 from sumout.cli.options import split_reference
 from sumout.errors import FileError, OptionError, SumoutError
 from sumout.threads import note_interrupt
 
-COMMANDS = (run, explain, report)
+COMMANDS = (run, explain, report, predict)
 OTHERS = "sumout.commands"  # group of entry points: commands of packages that build on sumout
 ABOUT = """\
 Draw from the posterior of models with discrete variables. A model is a function
@@ -31,6 +31,8 @@ in a Python file of yours, with its discrete variables left in.
       draws, writes the draws to run.nc and prints a summary
   sumout report run.nc
       makes a page of that run, run.html
+  sumout predict model.py:mixture run.nc --data data.csv
+      draws data from that run, for the same or new rows: run.predicted.nc
   sumout studies
       repeats the case studies of the paper behind sumout
 """

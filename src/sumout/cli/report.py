@@ -54,9 +54,8 @@ def run(options: argparse.Namespace) -> int:
 
     from sumout.reports.report import report
     from sumout.store.load import load
-    from sumout.store.netcdf import open_result
 
-    result = load(options.result) if options.result.is_dir() else open_result(options.result)
+    result = load(options.result)
     if options.model is None:
         report(result, out)
     else:

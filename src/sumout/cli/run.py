@@ -2,10 +2,11 @@
 
 import argparse
 import sys
+import warnings
 from pathlib import Path
 
 from sumout.cli.options import MODEL_HELP, MODELS, add_data, add_plan, as_dict, split_reference, whole, worked_example
-from sumout.errors import OptionError
+from sumout.errors import OptionError, UntrustedWarning
 
 EXAMPLE = worked_example(
     "sumout run model.py:mixture --data data.csv --out run.nc --report run.html",
@@ -36,7 +37,7 @@ def add(subparsers: argparse._SubParsersAction) -> None:
         "--store",
         type=Path,
         metavar="FOLDER",
-        help="write draws there as they are made; the same command resumes the run",
+        help="write draws there as they are made; the same command resumes the run, and replaces what it wrote before",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="also write a page of HTML; needs sumout[plots]")
     parser.add_argument("--force", action="store_true", help="replace files that are there already")
@@ -60,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
     out = options.out or Path(f"{name or model.stem}.nc")
     for path in (out, options.report):
         if path is not None:
-            check_output(path, force=options.force, inputs=[model, *options.data])
+            force = options.force or is_of_stored_run(path, options.store)
+            check_output(path, force=force, inputs=[model, *options.data])
     if options.report is not None and options.report.resolve() == out.resolve():
         raise OptionError(f"--out and --report are both {out}; they are two files.")
 
@@ -81,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
         kernel = find_kernel(options.kernel, plan)
         if not options.quiet:
             print(one_line(plan, kernel), flush=True)
+        warnings.simplefilter("ignore", UntrustedWarning)  # the summary says it, and more
         result = sample(
             program, kernel, draws=options.draws, tune=options.tune, steps=options.steps, chains=options.chains,
             seed=options.seed, plan=overrides, progress=False if options.quiet else None, store=options.store,
@@ -97,3 +100,14 @@ def run(options: argparse.Namespace) -> int:
         return 0
     print(f"sumout: stopped after {result['posterior'].sizes['draw']} of {options.draws} draws.", file=sys.stderr)
     return 130
+
+
+def is_of_stored_run(path: Path, store: Path | None) -> bool:
+    """Whether the command that is being resumed has written this file: a result, or a page, of a run that is stored."""
+    from sumout.store.format import ABOUT
+
+    if store is None or not (store / ABOUT).is_file() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = file.read(4096)
+    return start.startswith(b"\x89HDF\r\n") or b" \xc2\xb7 sumout</title>" in start

@@ -122,6 +122,10 @@ class GHMC(MetropolisAdjusted):
             state.tuning,
         )
         info = Info(
-            jnp.where(accepted, after, before), jnp.exp(jnp.minimum(error, 0.0)), step_size, error < -DIVERGENCE
+            jnp.where(accepted, after, before),
+            jnp.exp(jnp.minimum(error, 0.0)),
+            step_size,
+            error < -DIVERGENCE,
+            0.5 * momentum @ momentum - before,
         )
         return moved, info

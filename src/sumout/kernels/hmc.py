@@ -113,7 +113,9 @@ class HMC(TrajectoryKernel):
         # Not in warm-up, which learns from rejections, and where at first most trajectories fail.
         is_retried = tuning.search.is_settled | (self.step_size is not None)
         found = delayed_rejection(follow_from, start, momentum, level[0], is_retried)
-        info = Info(found.point.log_density, found.acceptance, tuning.step_size, found.gain < -DIVERGENCE)
+        is_diverging = found.gain < -DIVERGENCE
+        energy = 0.5 * momentum @ momentum - start.log_density
+        info = Info(found.point.log_density, found.acceptance, tuning.step_size, is_diverging, energy)
         return State(found.point, z, tuning), info
 
     def tuned(self, states: Any) -> dict[str, Any]:

@@ -36,12 +36,22 @@ class State:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Info:
-    """The target's log density, acceptance probability, step size used, and whether the energy error was enormous."""
+    """What a trajectory has to report.
+
+    Attributes:
+        log_density: the target's log density at the new x.
+        acceptance_rate: acceptance probability.
+        step_size: ε used.
+        diverging: the energy error was enormous.
+        energy: −log density + kinetic energy at the start of the trajectory, with its new momentum, which the
+            trajectory conserves but for its error.
+    """
 
     log_density: Float[Array, ""]
     acceptance_rate: Float[Array, ""]
     step_size: Float[Array, ""]
     diverging: Bool[Array, ""]
+    energy: Float[Array, ""]
 
 
 class MetropolisAdjusted(Kernel):

@@ -12,9 +12,11 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import IdentityTransform, IndependentTransform
 
+from sumout.calls import public
 from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.jaxpr.equations import without_collection
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
+from sumout.model.containers import first_that_works
 from sumout.model.kin import kin_of
 from sumout.model.program import ContinuousSite, DiscreteSite, Program
 from sumout.model.supports import Count, Finite, Implicit, ImplicitSpec, Support, as_shape
@@ -28,6 +30,7 @@ def is_identity(bijection: Any) -> bool:
     return isinstance(bijection, IdentityTransform)
 
 
+@public
 def density(
     log_density: Callable[[dict[str, Array], dict[str, Array], Any], Array],
     *,
@@ -88,7 +91,7 @@ def density(
             data,
         )
 
-    arguments = _trace_arguments(abstract_call, data, continuous, discrete)
+    _, arguments = first_that_works(data, lambda data: _trace_arguments(abstract_call, data, continuous, discrete))
 
     @one_at_a_time
     def log_joint_without_jacobian(x, z, data):

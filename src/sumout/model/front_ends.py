@@ -7,11 +7,13 @@ been imported, so that looking among the imported modules is enough to recognise
 import sys
 from typing import Any
 
+from sumout.calls import public
 from sumout.errors import OptionError
 from sumout.model.numpyro import program as numpyro_program
 from sumout.model.program import Program
 
 
+@public
 def program(model: Any = None, *args: Any, **kwargs: Any) -> Program:
     """Make a program from an unmodified NumPyro model and its arguments, or from a PyMC model.
 

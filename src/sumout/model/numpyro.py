@@ -25,10 +25,12 @@ from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.jaxpr.equations import used_inputs, without_collection
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
+from sumout.model.containers import first_that_works
 from sumout.model.density import is_identity
 from sumout.model.kin import Kin, kin_of
 from sumout.model.log_probs import log_prob_of
 from sumout.model.numpyro_handlers import DefaultKey, Keyed, with_categories
+from sumout.model.numpyro_predict import NumPyroPredictor
 from sumout.model.numpyro_sites import (
     WithoutLaws,
     fill_in,
@@ -39,6 +41,7 @@ from sumout.model.numpyro_sites import (
     log_placeholders,
     without_placeholders,
 )
+from sumout.model.prediction import Axes
 from sumout.model.program import ContinuousSite, DiscreteSite, Part, Program
 from sumout.model.supports import Count, Support, whole_numbers
 from sumout.model.validation import (
@@ -94,11 +97,11 @@ def _make(model: Callable[..., Any], signature: inspect.Signature, bound: dict[s
         return model(*placed.args, **placed.kwargs)
 
     with without_collection():
-        arguments, probe = _split(call, bound)
+        convert, (arguments, probe) = first_that_works(bound, partial(_split, call))
         sites = _Sites.found_by(probe, arguments)
 
     def read_arguments(*args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        return arguments.sort_out(dict(signature.bind(*args, **kwargs).arguments))
+        return arguments.sort_out(convert(dict(signature.bind(*args, **kwargs).arguments)))
 
     made = _Model(call, arguments, sites)
     forward = find_forward(sites.counts, made.outputs_without, sites.continuous, sites.discrete, arguments.data)
@@ -135,6 +138,16 @@ def _make(model: Callable[..., Any], signature: inspect.Signature, bound: dict[s
         arguments_as_data=read_arguments,
         with_arrays=lambda arrays: _make(model, signature, arguments.with_arrays(arrays), kin),
         kin=kin,
+        predictor=NumPyroPredictor(
+            call,
+            arguments,
+            list(signature.parameters),
+            sites.axes,
+            [*sites.continuous, *sites.discrete],
+            list(sites.discrete),
+            list(sites.observed),
+            _all_dims,
+        ),
         notes=sites.notes,
         changed_outside=watch_outside(model),
         name=_name(model),
@@ -298,6 +311,13 @@ class _Sites:
         counts = {name: site.support for name, site in self.discrete.items() if isinstance(site.support, Count)}
         present = {name: ~mask for name, mask in self.missing.items() if name in counts}
         return log_placeholders(z, present, {name: counts[name].lower for name in present})
+
+    @property
+    def axes(self) -> dict[str, Axes]:
+        """Shapes and dimensions of latent and observed sites."""
+        latent = {name: site.shape for name, site in {**self.continuous, **self.discrete}.items()}
+        shapes = {**latent, **{name: np.shape(value) for name, value in self.observed.items()}}
+        return {name: Axes.of(name, shape, self.dims) for name, shape in shapes.items()}
 
     @staticmethod
     def found_by(probe: "_Probe", arguments: Arguments) -> "_Sites":

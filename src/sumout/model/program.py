@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 from sumout.errors import ModelError, OptionError
 from sumout.model.kin import Kin
 from sumout.model.packing import Packs
+from sumout.model.prediction import Predictor
 from sumout.model.supports import Implicit, Support
 
 T = TypeVar("T")
@@ -127,6 +128,7 @@ class Program:
         with_arrays: `(arrays by name) -> program` of the same model with these in the place of its own; None where the
             model cannot be given others.
         kin: other programs of the same model, for what was compiled for them.
+        predictor: draws data from the laws of the observed sites; None where the model has no laws.
         notes: sentences on what the front end has held fixed, for whoever asks what is done.
         changed_outside: names of the arrays that the model refers to, but was not given, and that have been changed
             since the program was made.
@@ -160,6 +162,7 @@ class Program:
     arguments_as_data: Callable[..., tuple[Data, dict[str, Any]]] | None = None
     with_arrays: "Callable[[dict[str, Any]], Program] | None" = None
     kin: Kin = field(default_factory=Kin, repr=False)
+    predictor: Predictor | None = None
     notes: tuple[str, ...] = ()
     changed_outside: Callable[[], tuple[str, ...]] = tuple
     name: str = "program"

@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 from jaxtyping import Array
@@ -39,12 +38,14 @@ from sumout.model.pymc_data import (
     Inputs,
     all_variables,
     by_values,
+    labels_of,
     observed_variables,
     read_inputs,
     shared_variables,
     transforms_of,
 )
 from sumout.model.pymc_graphs import Function, make_function
+from sumout.model.pymc_predict import PyMCPredictor
 from sumout.model.pymc_supports import (
     ends,
     is_dirac,
@@ -138,12 +139,13 @@ def _program(model: pm.Model) -> Program:
         forward=forward,
         observed={rv.name: inputs.value_of(model.rvs_to_values[rv]) for rv in observed_variables(model)},
         constant=_constant_data(model),
-        coords=_coords(model),
+        coords=labels_of(model),
         order=tuple(v.name for v in [*model.free_RVs, *model.deterministics]),
         initial=_initial_values(model, sites),
         laws={rv.name: law_of(rv) for rv in all_variables(model)},
         dims=_dims(model, sites),
         fixed=inputs.fixed,
+        predictor=PyMCPredictor(ref(model), _dims(model, sites)),
         name=model.name or "model",
     )
 
@@ -376,10 +378,3 @@ def _dims(model: pm.Model, sites: _Sites) -> dict[str, tuple[str, ...]]:
         if name in found:
             found[index] = found[name][:-1]
     return found
-
-
-def _coords(model: pm.Model) -> dict[str, np.ndarray]:
-    """Labels of dimensions, as arrays of one type."""
-    given = {name: values for name, values in model.coords.items() if values is not None}
-    labels = {name: pd.Index(values, tupleize_cols=False).to_numpy() for name, values in given.items()}
-    return {name: array.astype(str) if array.dtype == object else array for name, array in labels.items()}

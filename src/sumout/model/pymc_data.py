@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 import pymc as pm
 from pymc.logprob.utils import replace_rvs_by_values
 from pymc.pytensorf import constant_fold
@@ -206,3 +207,10 @@ def find_shapes(model: pm.Model, latent: Sequence[Any]) -> Shapes:
         names = [name for rv in latent for name in (rv.name, model.rvs_to_values[rv].name)]
         pairs = [tuple(int(size) for size in evaluated[name]) for name in names]
     return {rv.name: (pairs[2 * i], pairs[2 * i + 1]) for i, rv in enumerate(latent)}
+
+
+def labels_of(model: pm.Model) -> dict[str, np.ndarray]:
+    """Labels of dimensions, as arrays of one type."""
+    given = {name: values for name, values in model.coords.items() if values is not None}
+    labels = {name: pd.Index(values, tupleize_cols=False).to_numpy() for name, values in given.items()}
+    return {name: array.astype(str) if array.dtype == object else array for name, array in labels.items()}

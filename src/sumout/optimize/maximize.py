@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from sumout.calls import public
 from sumout.checks.guard import Guard
 from sumout.checks.not_finite import explain_no_start
 from sumout.compile.ahead import briefly
@@ -31,6 +32,7 @@ from sumout.run.progress import bar
 from sumout.run.starts import Ascents
 
 
+@public
 def maximize(
     program: Program | Any,
     *,

@@ -130,7 +130,7 @@ def build_maximum(plan: Plan, optima: Optima, starts: int, key: Key) -> Maximum:
     gaps, errors = optima.gaps
     message, is_doubtful = _describe(plan, optima, starts, values)
     if is_doubtful:
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        warnings.warn(message, ConvergenceWarning, stacklevel=4)
     return Maximum(
         x={name: value[best] for name, value in values.items() if name not in left_out},
         unconstrained={name: np.asarray(value) for name, value in program.unravel(x).items()},

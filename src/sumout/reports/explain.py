@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sumout.calls import public
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.registry import find_kernel
 from sumout.model.front_ends import program as make_program
@@ -34,6 +35,7 @@ class Explanation(str):
         return str(self)
 
 
+@public
 def explain(
     program: Program | Any,
     *args: Any,

@@ -8,28 +8,37 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sumout.adaptation.bias_meter import TOLERANCE
-from sumout.errors import OptionError
+from sumout.calls import public
+from sumout.errors import OptionError, SumoutError
 from sumout.model.front_ends import as_program
 from sumout.model.program import Program
 from sumout.plan.plan import Plan, plan_for
 from sumout.reports.discrete_section import discrete_section
 from sumout.reports.explain import describe
-from sumout.reports.figures import MOST_CHAINS, density_plot, pick_replicates, predictive_plot, rank_plot, trace_plot
+from sumout.reports.figures import (
+    MOST_CHAINS,
+    REPLICATES,
+    density_plot,
+    pick_replicates,
+    predictive_plot,
+    rank_plot,
+    trace_plot,
+)
 from sumout.reports.graph_drawing import network
 from sumout.reports.html import Html, Section, assemble, facts, join, note, table, tag
 from sumout.reports.svg import check_matplotlib, colour, house_style
 from sumout.results.convergence import FEWEST_EFFECTIVE, FEWEST_OF_DENSITY
 from sumout.results.effective_draws import LEAST_RHAT
+from sumout.results.predict import predict
 from sumout.results.summary import Summary, examine
+from sumout.results.summary_table import badness, cell, number
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-FEW_EFFECTIVE = 400  # a row with as many is as bad as one with the largest r_hat that is harmless
 MOST_ROWS = 200
 MOST_COORDINATES = 24
 MOST_CHECKS = 6  # predictive
-WHOLE = {"ess_bulk", "ess_tail"}
 STATS = {
     "acceptance_rate": "acceptance rate",
     "step_size": "step size",
@@ -38,6 +47,7 @@ STATS = {
 }
 
 
+@public
 def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program | Any = None) -> Path:
     """Write one page of HTML about a run: warnings, plan, summary, draws, z and predictive checks.
 
@@ -45,11 +55,11 @@ def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program 
     Needs matplotlib: `pip install sumout[plots]`.
 
     Args:
-        idata: from `sumout.sample`. A group `posterior_predictive` with names of `observed_data`, if you add one, is
-            shown as a predictive check.
+        idata: from `sumout.sample`. A group `posterior_predictive` with names of `observed_data`, as `sumout.predict`
+            adds it, is shown as a predictive check.
         path: the file to write; one that is there already is replaced.
         program: the one that was sampled from, or the PyMC model. With it the page also shows the plan and a picture
-            of the structure, and exact marginals of z in place of frequencies.
+            of the structure, exact marginals of z in place of frequencies, and a predictive check.
 
     Returns:
         The path of the page.
@@ -67,6 +77,7 @@ def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program 
     """
     program = None if program is None else as_program(program)
     target = _check(idata, path, program)
+    idata = idata if program is None else with_replicates(idata, program)
     check_matplotlib()
     discrete = np.atleast_1d(idata["posterior"].attrs["discrete"]).tolist()
     continuous = [str(name) for name in idata["posterior"].data_vars if name not in discrete]
@@ -165,7 +176,7 @@ def summary_section(found: Summary) -> Section:
         cells = [tag("th", str(summary.index[i]), scope="row", title=str(summary.index[i]))]
         for j, name in enumerate(summary.columns):
             value = summary.iat[i, j]
-            text = f"{value:,.0f}" if name in WHOLE and np.isfinite(value) else number(value, str(name))
+            text = cell(str(name), value)
             cells.append(tag("td", text, class_="off") if found.is_off[i, j] else tag("td", text))
         rows.append(cells)
     left = len(summary) - len(kept)
@@ -178,14 +189,6 @@ def summary_section(found: Summary) -> Section:
     if left:
         notes.append(note(f"{left:,} rows are left out; shown are those with the worst diagnostics."))
     return Section("Summary", join([table(["", *map(str, summary.columns)], rows), *notes]))
-
-
-def badness(summary: Any) -> np.ndarray:
-    """The rows in order, those with the largest r_hat or the fewest effective draws first."""
-    r_hat = np.nan_to_num(summary["r_hat"].to_numpy(float), nan=1.0) - 1
-    ess = np.nan_to_num(summary["ess_bulk"].to_numpy(float), nan=np.inf)
-    score = np.maximum(r_hat / (LEAST_RHAT - 1), FEW_EFFECTIVE / np.maximum(ess, 1.0))
-    return np.argsort(-score, kind="stable")
 
 
 def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> Section | None:
@@ -225,6 +228,19 @@ def _coordinate(draws: np.ndarray, name: str, row: Any) -> Html:
     return tag("figure", caption, tag("div", *plots, class_="trio"), *remark)
 
 
+def with_replicates(idata: "xr.DataTree", program: Program) -> "xr.DataTree":
+    """The run with some data replicated from the posterior, unless it has them or the model has no laws."""
+    if "posterior_predictive" in idata.children or program.predictor is None or not program.observed:
+        return idata
+    observed = idata["observed_data"].data_vars if "observed_data" in idata.children else ()
+    if set(observed) != set(program.observed):
+        return idata
+    try:
+        return predict(program, idata, draws=-(-REPLICATES // idata["posterior"].sizes["chain"]))
+    except SumoutError:  # what cannot be predicted is no reason to do without the page
+        return idata
+
+
 def predictive_section(idata: "xr.DataTree") -> Section | None:
     """Replicated data over the observed ones, where there are any."""
     groups = idata.children
@@ -243,13 +259,3 @@ def predictive_section(idata: "xr.DataTree") -> Section | None:
     if len(names) > MOST_CHECKS:
         pieces.append(note(f"Not drawn: {', '.join(names[MOST_CHECKS:])}."))
     return Section("Predictive check", join(pieces))
-
-
-def number(value: Any, column: str = "") -> str:
-    """A number as one would write it in a table."""
-    value = float(value)
-    if not np.isfinite(value):
-        return "–" if np.isnan(value) else str(value)
-    if column in ("r_hat", "bias_meter", "bias_error"):
-        return f"{value:.3f}"
-    return f"{value:,.0f}" if abs(value) >= 10_000 and value < 1e9 else f"{value:.4g}"

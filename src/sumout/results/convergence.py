@@ -135,8 +135,8 @@ def _switched_labels(idata: "xr.DataTree", mixing: Mixing) -> tuple[str, set[str
     return (
         f"the labels of the components of {_join(sorted(names))} switch {places}: the chains agree once the "
         "components are put in the same order. More draws do not help. Order the components in the model, for "
-        f"example by OrderedTransform on {found[0].by}, relabel the draws, or look only at what does not depend on "
-        "labels."
+        f"example by OrderedTransform on {found[0].by}, or the draws by "
+        f"sumout.relabel(result, by='{found[0].by}'), or look only at what does not depend on labels."
     ), names
 
 

@@ -18,6 +18,7 @@ from sumout.jaxpr.equations import traced_once
 from sumout.model.arguments import as_jax
 from sumout.model.packing import Packs
 from sumout.model.program import Data, Nuisance, Program
+from sumout.model.supports import Finite
 from sumout.randomness import Key, fold_in
 from sumout.results.likelihood import Likelihood
 from sumout.threads import in_threads, is_done
@@ -26,6 +27,8 @@ if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 STAT_NAMES = {"log_density": "lp"}
+
+WITH_DIMS = ("posterior", "prior", "posterior_predictive", "prior_predictive")  # groups of the user's variables
 
 Groups = dict[str, dict[str, np.ndarray]]
 
@@ -196,7 +199,9 @@ class PostProcessing:
         notes = {"notes": list(self.program.notes)} if self.program.notes else {}
         known = {"inference_library": "sumout", "inference_library_version": version("sumout")}
         tuning = {"tuning_steps": attrs["tune"]} if "tune" in attrs else {}
-        return {**known, **attrs, **tuning, **left_out, **notes, "discrete": list(self._source.z)}
+        categories = [name for name in self._source.z if is_category(self._source, name)]
+        names = {"discrete": list(self._source.z), "categories": categories}
+        return {**known, **attrs, **tuning, **left_out, **notes, **names}
 
     @property
     def _source(self) -> Program:
@@ -258,7 +263,8 @@ def build_tree(
     made_by = {"created_at": datetime.now(UTC).isoformat(), "creation_library": "sumout"}
     known = {"observed_data": observed, "constant_data": constant}
     lengths = {dim: len(labels) for dim, labels in coords.items()}
-    for first, arrays in ((2, groups.get("posterior", {})), (0, observed), (0, constant)):
+    drawn = [(2, arrays) for name, arrays in groups.items() if name in WITH_DIMS]
+    for first, arrays in (*drawn, (0, observed), (0, constant)):
         for name, value in arrays.items():
             lengths = dict(zip(dims.get(name, ()), np.shape(value)[first:], strict=False)) | lengths
     labels = _Labels(dims, lengths, coords)
@@ -269,8 +275,31 @@ def build_tree(
         axes = ("chain", "coordinate", "other_coordinate")
         arrays = {name: (axes[: np.ndim(value)], np.asarray(value)) for name, value in tuned.items()}
         tree["tuned"] = xr.DataTree(xr.Dataset(arrays, coords={"coordinate": coordinates}))
-    tree["posterior"].attrs.update(attrs)
+    if "posterior" in groups:
+        tree["posterior"].attrs.update({name: as_attribute(value) for name, value in attrs.items()})
     return tree
+
+
+def is_category(program: Program, name: str) -> bool:
+    """Whether the values of a discrete site are names rather than numbers, as far as its law or its support tells."""
+    if name in program.laws:
+        return program.laws[name].startswith("Categorical")
+    support = program.z[name].support
+    if not isinstance(support, Finite) or support.values.ndim > 1 or support.dtype.kind not in "iu":
+        return False
+    return support.num_values > 2 and bool((support.values == np.arange(support.num_values)).all())
+
+
+def as_attribute(value: Any) -> Any:
+    """An attribute in a form that netCDF, Zarr and JSON take: text, a number or a list; truths as 1 and 0."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, tuple | list):
+        return [as_attribute(part) for part in value]
+    is_number = isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+    return value if is_number else str(value)
 
 
 @dataclass(frozen=True)

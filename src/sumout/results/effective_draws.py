@@ -153,6 +153,12 @@ def judge_sites(z: np.ndarray, fewest: float) -> SiteMixing:
     return SiteMixing(least, *worst, num_sites, len(apart), len(frozen), len(slow))
 
 
+def worst_columns(columns: np.ndarray, most: int = 3) -> list[np.ndarray]:
+    """Of columns, `(chain, draw, column)`, those in which chains and their halves differ most."""
+    columns = columns[..., columns.std(axis=(0, 1)) > 0]
+    return [columns[..., i] for i in np.argsort(-_difference(columns))[:most]]
+
+
 def slowest(columns: np.ndarray) -> tuple[float, float]:
     """The fewest effective draws and the largest r_hat over columns, `(chain, draw, column)`; NaN if none changes."""
     columns = columns[..., columns.std(axis=(0, 1)) > 0]

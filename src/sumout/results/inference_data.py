@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from sumout.calls import public
 from sumout.errors import OptionError
 
 if TYPE_CHECKING:  # takes half a second to import
@@ -10,6 +11,7 @@ if TYPE_CHECKING:  # takes half a second to import
 OURS = ("unconstrained_gradient", "tuned")  # groups that ArviZ does not know
 
 
+@public
 def to_inference_data(result: "xr.DataTree") -> Any:
     """The draws of a run as an `arviz.InferenceData`, for PyMC 5 and ArviZ before 1.0.
 

@@ -7,7 +7,7 @@ spreads, is tried first; then one for each draw, which sorts one of the variable
 after it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,13 +50,13 @@ def find_switching(x: Draws, z: Draws, others: Draws, agrees: Callable[[np.ndarr
     sizes = {size for value in x.values() for size in value.shape[2:] if 2 <= size <= MOST_COMPONENTS}
     for num in sorted(sizes - ordered):
         group = {name: value for name, value in left.items() if num in value.shape[2:]}
-        labels = {name: value for name, value in z.items() if _are_labels(value, num)}
+        labels = {name: value for name, value in z.items() if are_labels(value, num)}
         for order, by, is_within in _orders(group, num):
             if is_within and num in maybe_ordered:
                 continue
             mended = [name for name, value in group.items() if any(map(agrees, _relabelled(value, order)))]
             if mended:
-                mended += [name for name, value in labels.items() if agrees(_relabelled_values(value, order))]
+                mended += [name for name, value in labels.items() if agrees(renumber(value, order))]
                 found.append(Switching(tuple(mended), by, is_within))
                 left = {name: value for name, value in left.items() if name not in mended}
                 break
@@ -113,19 +113,24 @@ def _relabelled(value: np.ndarray, order: Permutations) -> Iterator[np.ndarray]:
     """The variable with its components in that order: along all axes that may be theirs, or one of them."""
     axes = [axis for axis in range(2, value.ndim) if value.shape[axis] == order.shape[-1]]
     for chosen in [axes, *([axis] for axis in axes if len(axes) > 1)]:
-        made = value
-        for axis in chosen:
-            shape = [1] * value.ndim
-            shape[0], shape[1], shape[axis] = order.shape
-            made = np.take_along_axis(made, order.reshape(shape), axis=axis)
-        yield made
+        yield reorder(value, order, chosen)
 
 
-def _are_labels(value: np.ndarray, num: int) -> bool:
+def reorder(value: np.ndarray, order: Permutations, axes: Sequence[int]) -> np.ndarray:
+    """The variable with its components in that order along some axes."""
+    for axis in axes:
+        shape = [1] * value.ndim
+        shape[0], shape[1], shape[axis] = order.shape
+        value = np.take_along_axis(value, order.reshape(shape), axis=axis)
+    return value
+
+
+def are_labels(value: np.ndarray, num: int) -> bool:
+    """Whether all values of a discrete variable are numbers of components."""
     return value.dtype.kind in "biu" and value.min() >= 0 and value.max() < num
 
 
-def _relabelled_values(z: np.ndarray, order: Permutations) -> np.ndarray:
+def renumber(z: np.ndarray, order: Permutations) -> np.ndarray:
     """Sites with the new numbers of their components as values."""
     new = np.argsort(order, axis=-1)  # the inverse permutation
     flat = z.reshape(*z.shape[:2], -1).astype(int)

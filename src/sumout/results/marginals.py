@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.calls import public
 from sumout.eliminate.summation import Summation
 from sumout.errors import OptionError
 from sumout.model.front_ends import as_program
@@ -30,6 +31,7 @@ MOST_CANDIDATES = 64  # draws of x whose most probable z is a candidate for the 
 MOST_JUDGES = 512  # draws of x over which the probability of a candidate is averaged
 
 
+@public
 def marginals(program: Program | Any, idata: "xr.DataTree", *, plan: Mapping[str, str] | None = None) -> "xr.Dataset":
     """The probabilities of the values of every discrete site, and the most probable joint values.
 

@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sumout.calls import public
 from sumout.errors import OptionError
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 
+@public
 def to_numpyro(result: "xr.DataTree", *, group_by_chain: bool = False) -> dict[str, np.ndarray]:
     """The draws of a result as `MCMC.get_samples` of NumPyro would give them: x, deterministics and z, by name.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sumout.adaptation.bias_meter import TOLERANCE, Meter, read_meters, worst_excess
+from sumout.calls import public
 from sumout.errors import OptionError, SamplingWarning
 from sumout.results.convergence import FEWEST_OF_DENSITY, Mixing, mixing_warnings
 from sumout.results.effective_draws import slowest
@@ -23,6 +24,7 @@ LEAST_MOVEMENT = 0.02  # share of draws that differ from the one before; below, 
 LARGEST_GAP = 5.0  # nats, and standard deviations of the log density, by which a chain may be below the best
 
 
+@public
 def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any:
     """Means, spreads and diagnostics of a run, as a pandas DataFrame; warns where the run should not be trusted.
 
@@ -32,8 +34,12 @@ def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any
     furthest off.
 
     Below the continuous variables come `lp`, the log density of the draws, and a row for each discrete variable with
-    the fewest effective draws and the largest r_hat over its sites. `attrs` of the table hold the mean acceptance rate,
-    step size and noise share and the number of divergences, as far as the kernel knows them.
+    the fewest effective draws and the largest r_hat over its sites; if it is one number, also its mean and interval.
+    `attrs` of the table hold the mean acceptance rate, step size and noise share and the number of divergences, as far
+    as the kernel knows them.
+
+    It prints rounded and at full width, with long deterministics folded into a line and the probabilities of discrete
+    values beside them; the numbers in it are not rounded.
 
     Args:
         idata: from `sumout.sample`.
@@ -51,7 +57,7 @@ def summary(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Any
     """
     found = examine(idata, var_names)
     for words in found.warnings:
-        warnings.warn(words, SamplingWarning, stacklevel=2)
+        warnings.warn(words, SamplingWarning, stacklevel=3)
     return found.table
 
 
@@ -86,6 +92,7 @@ def examine(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Sum
         for name, numbers in _below(idata, mixing).items():
             table.loc[name] = numbers
     stats = idata["sample_stats"].to_dataset()
+    table = _with_values(idata, table, shown, discrete)
     table.attrs.update({name: float(stats[name].values.mean()) for name in RUN_STATS if name in stats})
     if "diverging" in stats:
         table.attrs["diverging"] = int(stats["diverging"].values.sum())
@@ -128,6 +135,28 @@ def _below(idata: "xr.DataTree", mixing: Mixing) -> dict[str, dict[str, float]]:
     ess, r_hat = slowest(lp[..., None])
     rows = {name: {"ess_bulk": sites.effective, "r_hat": sites.r_hat} for name, sites in mixing.sites.items()}
     return {"lp": {"mean": float(lp.mean()), "sd": float(lp.std()), "ess_bulk": ess, "r_hat": r_hat}, **rows}
+
+
+def _with_values(idata: "xr.DataTree", table: Any, shown: list[str], discrete: list[str]) -> Any:
+    """The table with means and intervals of single discrete variables, and what is shown beside or in place of rows."""
+    from sumout.results.summary_table import DETERMINISTIC, VALUES, VARIABLES, SummaryTable, describe_values, moments
+
+    posterior = idata["posterior"]
+    categories = np.atleast_1d(posterior.attrs.get("categories", [])).tolist()
+    words = {}
+    for name in (name for name in discrete if name in table.index and name not in shown):
+        values = np.asarray(posterior[name].values)
+        words[name] = describe_values(values, name in categories)
+        if values.ndim == 2 and values.dtype.kind in "biuf" and name not in categories:
+            for column, value in moments(values, list(table.columns)).items():
+                table.loc[name, column] = value
+    sampled = idata["unconstrained_posterior"].data_vars if "unconstrained_posterior" in idata.children else ()
+    rows = [name for name in shown for _ in range(int(np.prod(posterior[name].shape[2:])))]
+    found = SummaryTable(table)
+    found.attrs[VALUES] = {name: said for name, said in words.items() if said}
+    found.attrs[VARIABLES] = rows
+    found.attrs[DETERMINISTIC] = [name for name in shown if name not in sampled]
+    return found
 
 
 def _is_off(table: Any, meters: dict[str, Meter], mixing: Mixing) -> np.ndarray:

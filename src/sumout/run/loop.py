@@ -47,6 +47,7 @@ from sumout.threads import SECONDS_FOR_CHUNK, Stop, in_threads
 
 ALONE, SIDE_BY_SIDE = 1, 2  # chains of one group at least
 LONGEST = 1.0  # seconds that a chunk should take at most
+LAST = ("log_density", "energy")  # of the steps of a draw the last one's are recorded
 FEWEST_WARM = 50  # draws from which an efficiency can be estimated
 STEPPING, RECORDING, STARTING = range(3)  # purposes of keys
 
@@ -301,9 +302,9 @@ def _alone(draw: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _gather(steps: Array, path: Any, gathered: Array, now: Array) -> Array:
-    """One info for the steps of a draw: the last density and count, any alarm, the mean of the rest."""
+    """One info for the steps of a draw: the last density, energy and count, any alarm, the mean of the rest."""
     if now.dtype == bool:
         return gathered | now
-    if path[0].name == "log_density" or jnp.issubdtype(now.dtype, jnp.integer):
+    if path[0].name in LAST or jnp.issubdtype(now.dtype, jnp.integer):
         return now
     return gathered + now / steps

@@ -30,13 +30,18 @@ class Progress:
     latest: Draws
 
 
+def is_watched(wanted: bool | None) -> bool:
+    """Whether to show anything; None for on a terminal only."""
+    return sys.stderr.isatty() if wanted is None else wanted
+
+
 @contextmanager
 def bar(wanted: bool | None, title: str) -> Iterator[Show | None]:
     """A function of description, steps done, steps in all and notes; None where nothing is shown.
 
     `wanted=None` shows the bar on a terminal only. Until its first call the bar says that `title` is being compiled.
     """
-    if not (sys.stderr.isatty() if wanted is None else wanted):
+    if not is_watched(wanted):
         yield None
         return
     from rich.console import Console  # takes a tenth of a second to import

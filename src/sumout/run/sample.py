@@ -3,6 +3,8 @@
 import copy
 import json
 import os
+import sys
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral
@@ -10,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 
+from sumout.calls import public
 from sumout.checks.check import check_plan, examine
 from sumout.checks.guard import Guard
-from sumout.errors import OptionError
+from sumout.errors import OptionError, UntrustedWarning
 from sumout.jaxpr.equations import without_collection
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.registry import find_kernel
@@ -25,8 +28,9 @@ from sumout.plan.target import make_target
 from sumout.randomness import Key, as_seed, new_key, split
 from sumout.results.data_tree import PostProcessing
 from sumout.results.likelihood import build_likelihood
+from sumout.results.verdict import judge
 from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, is_small
-from sumout.run.progress import progress_bar
+from sumout.run.progress import is_watched, progress_bar
 from sumout.run.starts import Starts
 from sumout.store.backend import MemoryBackend, Run, TraceBackend
 from sumout.store.folder import open_folder
@@ -142,6 +146,7 @@ def _prepare(
             return ready, postprocess
 
 
+@public
 def sample(
     program: Program | Any = None,
     kernel: Kernel | str | None = None,
@@ -186,7 +191,7 @@ def sample(
         of `sumout.summary`; `log_likelihood` log p(y_i | x) of every datum with its z summed out, as leave-one-out
         cross-validation wants. Where a datum's z cannot be summed out that group is missing, and
         `posterior.attrs["log_likelihood"]` says why. After Ctrl-C or SIGTERM it holds what was drawn until then, and
-        `posterior.attrs["complete"]` is False; that takes a few seconds at most, for which draws still being made, or
+        `posterior.attrs["complete"]` is 0; that takes a few seconds at most, for which draws still being made, or
         not post-processed by then, are left out. If there is none yet, KeyboardInterrupt is raised; with `store` the
         same call resumes the run later. A second signal ends it at once, without a result.
 
@@ -231,7 +236,18 @@ def sample(
                     checkpoint = ready.loop.start(key_run, points, z, steps)
                 schedule = Schedule(draws, tune, steps, chunk)
                 ready.loop.run(key_run, checkpoint, program.data, schedule, backend.record, report, stop)
-            return backend.result(checkpoint)
+            result = backend.result(checkpoint)
+    _conclude(result, progress)
+    return result
+
+
+def _conclude(result: "xr.DataTree", progress: bool | None) -> None:
+    """Say in a line whether the draws can be trusted, to whoever is watching; warn if they cannot."""
+    verdict = judge(result)
+    if verdict.is_bad:
+        warnings.warn(verdict.words, UntrustedWarning, stacklevel=4)
+    elif is_watched(progress):
+        print(verdict.words, file=sys.stderr)
 
 
 def _check_options(program: Any, **numbers: Any) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
+from sumout.calls import public
 from sumout.checks.not_finite import explain_no_start
 from sumout.errors import OptionError, StartError
 from sumout.kernels.kernel import Kernel
@@ -235,6 +236,7 @@ class Steps:
         return jax.jit(refresh)
 
 
+@public
 def steps(program: Program, kernel: Kernel | str | None = None, plan: Mapping[str, str] | None = None) -> Steps:
     """The kernel of a program as pure functions `init`, `step` and `constrain`, for a loop of one's own.
 
@@ -275,6 +277,7 @@ def steps(program: Program, kernel: Kernel | str | None = None, plan: Mapping[st
     return freed.remember(label, lambda: Steps(freed, made, chosen.bind(make_target(made))))
 
 
+@public
 def tune(
     steps: Steps,
     key: Array,

@@ -11,7 +11,8 @@ import numpy as np
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from sumout.errors import SamplingWarning, StoreError
+from sumout.calls import public
+from sumout.errors import OptionError, SamplingWarning, StoreError
 from sumout.results.data_tree import Groups, build_tree
 from sumout.store.format import (
     CHECKPOINT,
@@ -27,19 +28,22 @@ from sumout.store.format import (
     read_about,
     read_part,
 )
+from sumout.store.netcdf import is_zarr, open_result
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 
+@public
 def load(store: str | os.PathLike[str], *, skip_damaged: bool = False) -> "xr.DataTree":
-    """Read a run that `sumout.sample(program, store=…)` has written, or is still writing.
+    """Read a run that `sumout.sample(program, store=…)` has written, or is still writing, or a result that was saved.
 
-    Draws stay on the disk until they are looked at. The files hold arrays and text only; nothing in them is run.
+    A result is saved by `result.to_netcdf("run.nc")` or `result.to_zarr("run.zarr")`, and by `sumout run`. Draws of a
+    stored run stay on the disk until they are looked at. The files hold arrays and text only; nothing in them is run.
 
     Args:
-        store: the folder.
-        skip_damaged: leave out parts that are damaged or missing, with a warning, instead of refusing.
+        store: the folder of a run, a netCDF file or a folder of Zarr's.
+        skip_damaged: of a stored run, leave out parts that are damaged or missing, with a warning, instead of refusing.
 
     Returns:
         What `sumout.sample` would return had it been stopped after the last part: `posterior.attrs["complete"]` says
@@ -55,8 +59,15 @@ def load(store: str | os.PathLike[str], *, skip_damaged: bool = False) -> "xr.Da
         >>> result = sumout.sample(program, store=folder, draws=50, tune=50, chains=2)
         >>> dict(sumout.load(folder).posterior.sizes)
         {'chain': 2, 'draw': 50}
+        >>> result.to_netcdf(folder + "/run.nc")
+        >>> dict(sumout.load(folder + "/run.nc").posterior.sizes)
+        {'chain': 2, 'draw': 50}
     """
+    if not isinstance(store, str | os.PathLike):
+        raise OptionError(f"load: expected the name of a folder or of a file, got {type(store).__name__}.")
     folder = Path(store)
+    if folder.is_file() or is_zarr(folder) or (folder.suffix == ".nc" and not folder.exists()):
+        return open_result(folder)
     noted = read_about(folder)
     files = _sound_parts(folder) if skip_damaged else check_parts(folder)
     parts = [Part(path, int(read_part(path, [CHECKPOINT])[CHECKPOINT][3])) for path in files]
@@ -109,7 +120,7 @@ def _sound_parts(folder: Path) -> list[Path]:
         warnings.warn(
             f"{folder}: {missing} of {max(found) + 1} parts are damaged or missing; their draws are left out.",
             SamplingWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return sound
 

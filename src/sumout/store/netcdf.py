@@ -1,4 +1,4 @@
-"""A result in a file: netCDF, which xarray and ArviZ read as well.
+"""A result in a file: netCDF, or a folder of Zarr's, which xarray and ArviZ read as well.
 
 Nothing in such a file is code: it holds arrays, names and attributes. What netCDF cannot tell apart (a list of one
 name and the name, a number and an array of one) is put right when the file is opened.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 ENGINE = "h5netcdf"
+ZARR = ("zarr.json", ".zgroup")  # what stands at the top of a folder of Zarr's, by its version
 
 
 def save_result(result: "xr.DataTree", path: str | os.PathLike[str]) -> Path:
@@ -50,17 +51,36 @@ def save_result(result: "xr.DataTree", path: str | os.PathLike[str]) -> Path:
 
 
 def open_result(path: str | os.PathLike[str]) -> "xr.DataTree":
-    """Read a file of `save_result`; what comes back is as `sumout.sample` returned it."""
+    """Read a file of `save_result` or `to_netcdf`, or a folder of `to_zarr`: as `sumout.sample` returned it."""
     source = Path(path)
-    try:
-        content = source.read_bytes()
-    except OSError as error:
-        raise FileError(f"{source} cannot be read: {error.strerror}. Expected a result, a .nc file.") from error
-    result = _decode(content, source)
+    if is_zarr(source):
+        result = _decode_zarr(source)
+    else:
+        try:
+            content = source.read_bytes()
+        except OSError as error:
+            raise FileError(f"{source} cannot be read: {error.strerror}. Expected a result, a .nc file.") from error
+        result = _decode(content, source)
     for group in result.subtree:
         group.attrs = {name: _plain(value) for name, value in group.attrs.items()}
     _check(result, source)
     return result
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether this is a folder that Zarr has written."""
+    return any((path / name).is_file() for name in ZARR)
+
+
+def _decode_zarr(source: Path) -> "xr.DataTree":
+    import xarray as xr
+
+    try:
+        with xr.open_datatree(source, engine="zarr", decode_times=False) as tree:
+            return tree.load()
+    except Exception as error:  # Zarr is not installed, or a damaged file breaks the reading anywhere
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise FileError(f"{source} cannot be read as Zarr: {first}") from error
 
 
 def _decode(content: bytes, source: Path) -> "xr.DataTree":

@@ -1,0 +1,42 @@
+"""What a run ends with."""
+
+import numpy as np
+import pytest
+
+import sumout
+from sumout.errors import UntrustedWarning
+from sumout.results.data_tree import build_tree
+from sumout.results.verdict import judge
+
+from models import mixture
+
+
+def run(x, diverging=None):
+    stats = {"lp": -0.5 * (x - x.mean(axis=1, keepdims=True)) ** 2}
+    stats |= {} if diverging is None else {"diverging": diverging}
+    groups = {"posterior": {"x": x}, "sample_stats": stats, "unconstrained_posterior": {"x": x}}
+    return build_tree(groups, {}, {}, constant={}, coords={}, dims={}, coordinates=["x"], attrs={"discrete": []})
+
+
+def test_verdicts():
+    x = np.random.default_rng(0).normal(size=(4, 500))
+    good = judge(run(x))
+    assert not good.is_bad and good.words.startswith("4 chains of 500 draws: r_hat up to 1.0")
+    apart = judge(run(x + 5 * np.arange(4)[:, None]))
+    assert apart.is_bad and "the chains disagree" in apart.words
+    diverged = judge(run(x, np.arange(2000).reshape(4, 500) == 7))
+    assert diverged.is_bad and "1 draws diverged" in diverged.words
+    slow = judge(run(np.cumsum(x[:1], axis=1)))
+    assert slow.is_bad and "worth only" in slow.words
+    few = judge(run(x[:, :50] + 5 * np.arange(4)[:, None]))
+    assert not few.is_bad and "too few" in few.words
+
+
+def test_sample_ends_with_it(capsys, monkeypatch):
+    program = sumout.program(mixture, np.array([0.0, 0.5, 4.0, 4.5, 5.0]))
+    sumout.sample(program, draws=20, tune=20, chains=2, progress=True)
+    assert capsys.readouterr().err.splitlines()[-1].startswith("2 chains of 20 draws: too few")
+    monkeypatch.setattr("sumout.run.sample.judge", lambda result: judge(run(np.arange(400.0).reshape(2, 200))))
+    with pytest.warns(UntrustedWarning, match="these draws should not be trusted") as told:
+        sumout.sample(program, draws=20, tune=20, chains=2)
+    assert told[0].filename == __file__
