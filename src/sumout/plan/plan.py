@@ -20,6 +20,7 @@ from sumout.compile.policy import (
     MOST_CHANGE_POINT_VALUES,
     MOST_ENTRIES,
     MOST_GIBBS_VALUES,
+    MOST_WIDE_ENTRIES,
     SUM_WORTH,
     WRITTEN_OUT_BLOCKS,
 )
@@ -213,10 +214,18 @@ def _possible_methods(structure: Structure, name: str, patterns: Sequence[Patter
         return {"prior": "only a sampler is known for it"}
     if isinstance(support, Count):
         return {"metropolis": "it has infinitely many values, and no bound is known on what a sum would leave out"}
-    if support.num_values <= MOST_GIBBS_VALUES or _has_cheap_table(structure, name, support, patterns):
+    entries = _table_entries(structure, name, support)
+    is_affordable = support.num_values <= MOST_GIBBS_VALUES or entries <= MOST_WIDE_ENTRIES
+    if is_affordable or _has_cheap_table(structure, name, support, patterns):
         return {"sum": "", "joint": "", "gibbs": "", "metropolis": ""}
-    reason = f"{support.num_values} values are more than a table should hold"
+    reason = f"tables of {support.num_values} values would take {entries:,} entries"
     return {"metropolis": reason, "gibbs": "", "sum": "", "joint": ""}
+
+
+def _table_entries(structure: Structure, name: str, support: Finite) -> int:
+    """Values times elements of factors, of all elements of a site: what its tables cost, given all other sites."""
+    factors = np.diff(structure.scopes_by_site.indptr)[structure.site_numbers[name]]
+    return support.num_values * int(np.maximum(factors, 1).sum())
 
 
 def _has_cheap_table(structure: Structure, name: str, support: Finite, patterns: Sequence[Pattern]) -> bool:
