@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.compile.ahead import Ahead
 from sumout.model.arguments import as_jax
 from sumout.model.initial_values import guess_x, value_number
 from sumout.model.program import Data, Nuisance, Program
@@ -28,7 +29,9 @@ LADDER = np.array([8 * 2**i for i in range(15)] + [12 * 2**i for i in range(14)]
 LADDER.sort()
 ROOM = 1.2  # times as long as needed that tables are
 POINTS, BEST = 8, 2  # random x, and how many of the best of them ends are chosen for
-SCANNED = np.unique(np.round([*range(32), *np.geomspace(32, 2**17, 60)]).astype(int))  # values of a count, from its lowest
+SCANNED = np.unique(
+    np.round([*range(32), *np.geomspace(32, 2**17, 60)]).astype(int)
+)  # values of a count, from its lowest
 AROUND = np.linspace(0.85, 1.18, 12)  # factors by which the best of them is looked around
 SWEEPS = 3  # of scans over neighbouring sites
 TRIES = 8  # rounds in which ends follow from those of parents
@@ -75,6 +78,10 @@ class CountEnds:
         found = jnp.exp(jnp.minimum(self.log_neglected(x, z, data), 0.0)).sum()
         return jnp.where(jnp.isnan(found), jnp.inf, found)
 
+    def at(self, upper: Ends) -> "CountEnds":
+        """With other ends."""
+        return CountEnds(self.bounds, cut_program(self.bounds.program, upper))
+
     def grow(self, x: np.ndarray, z: Mapping[str, np.ndarray]) -> "CountEnds | None":
         """With ends that suit some points, too, and are further out where they did not; None if there are none.
 
@@ -84,6 +91,17 @@ class CountEnds:
         """
         at = [(one, {name: value[i] for name, value in z.items()}) for i, one in enumerate(x)]
         return find_ends(self.bounds, at, self.cut.upper, is_further=True)
+
+
+NOT_CUT: Any = object()  # in the place of ends: counts are drawn
+
+
+def describe_ends(ends: CountEnds, names: Sequence[str]) -> str:
+    """Where some counts end, in words."""
+    last = np.concatenate([np.ravel(ends.cut.upper[name]) for name in names])
+    lowest = min(int(_lowest(ends.bounds.program, name)[0]) for name in names)
+    upto = f"{last.max()}" if last.min() == last.max() else f"between {last.min()} and {last.max()}"
+    return f"cut at {lowest} … {upto}: what is left out is watched at every draw, and below {MOST_NEGLECTED:g} of the total"
 
 
 def find_ends(
@@ -103,18 +121,14 @@ def find_ends(
     lengths = lengths - bounds.lower + 1
     is_cut = np.concatenate([np.full(program.z[n].num_elements, n in ends) for n in bounds.names])
     aim = np.log(AIM / max(len(lengths), 1))
-    gaps = jax.jit(bounds.log_gaps)
     for _ in range(TRIES):
         cut = cut_program(program, _named(bounds, lengths, names))
-        states = bounds.states(cut)
-        if states is None:
+        neglected = _neglected_by_length(bounds, cut)
+        if neglected is None:
             return None
-        tails = _tails_at(bounds, states)
         longer = lengths.copy()
         for x, z in points:
-            gap = np.asarray(gaps(x, z, data))
-            table = np.asarray(tails(x, z, data)) + gap
-            enough = table < aim
+            enough = np.asarray(neglected(x, z, data)) < aim
             if not enough.any(axis=0)[is_cut].all():
                 return None
             needed = LADDER[np.argmax(enough, axis=0)]
@@ -126,11 +140,13 @@ def find_ends(
     return None
 
 
-def _tails_at(bounds: CountBounds, states: Sequence[Any]) -> Any:
-    """Tails of all elements at every rung of the ladder, `(rungs, elements)`."""
+def _neglected_by_length(bounds: CountBounds, cut: Program) -> Any:
+    """What every element leaves out at every rung of the ladder, `(rungs, elements)`, as a function of x, z and data."""
+    states = bounds.states(cut)
+    if states is None:
+        return None
 
-    @jax.jit
-    def tails(x: Array, z: Nuisance, data: Data) -> Array:
+    def neglected(x: Array, z: Nuisance, data: Data) -> Array:
         def at(length: Array) -> Array:
             upper = {}
             for name in bounds.names:
@@ -139,9 +155,11 @@ def _tails_at(bounds: CountBounds, states: Sequence[Any]) -> Any:
                 upper[name] = jnp.asarray(lowest, site.dtype) + (length - 1).astype(site.dtype)
             return bounds.log_tails(x, z, data, upper, states)
 
-        return jax.lax.map(at, jnp.asarray(LADDER))
+        return jax.lax.map(at, jnp.asarray(LADDER)) + bounds.log_gaps(x, z, data)
 
-    return tails
+    # Only the tables of parents differ between cuts.
+    owner = cut if bounds.parents else bounds.program
+    return owner.remember("neglected by length", lambda: Ahead(neglected, times=1))
 
 
 def _lowest(program: Program, name: str) -> np.ndarray:
@@ -182,7 +200,7 @@ class Scan:
         self.bounds, self.program = bounds, bounds.program
         pairs = bounds.scopes.tocoo()
         self._rows, self._columns = pairs.row, pairs.col
-        self._heights = jax.jit(self._local_heights)
+        self._heights = Ahead(self._local_heights, times=POINTS)
 
     def _local_heights(self, x: Array, candidates: Nuisance, data: Data) -> Array:
         """For each candidate z the sum of the terms of each site, `(candidates, sites)`."""
@@ -195,7 +213,9 @@ class Scan:
 
     def height(self, x: Any, z: Any, data: Data) -> float:
         """The sum of all terms."""
-        return float(np.asarray(self._heights(x, jax.tree.map(lambda a: np.stack([a] * len(SCANNED)), z), data))[0].sum())
+        return float(
+            np.asarray(self._heights(x, jax.tree.map(lambda a: np.stack([a] * len(SCANNED)), z), data))[0].sum()
+        )
 
     def most_probable(self, x: Any, data: Data) -> dict[str, np.ndarray]:
         """The best found; at least about as good as any that has one value for all counts."""

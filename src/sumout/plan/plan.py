@@ -7,7 +7,7 @@ not grow with them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +36,8 @@ from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import STAY, PartialScan, Stack, Sweep
 from sumout.patterns.contract import BlockTable, Pattern, SiteScan
 from sumout.patterns.registry import PATTERNS, build_gibbs, find_match
+from sumout.plan.count_bounds import count_bounds
+from sumout.plan.count_ends import NOT_CUT, CountEnds, describe_ends, first_ends
 from sumout.randomness import split
 from sumout.structure.structure import Structure, read
 from sumout.tables.blocks import Block, as_columns, build_block, num_values, stack_blocks, value_rows
@@ -72,6 +74,7 @@ class Plan:
         summing: work of one sum, in entries of tables.
         drawing: work of one sweep over the same sites.
         patterns: those that could be used.
+        ends: where sums over counts are cut; None where none is.
     """
 
     structure: Structure
@@ -81,6 +84,7 @@ class Plan:
     summing: float
     drawing: float
     patterns: Sequence[Pattern] = PATTERNS
+    ends: CountEnds | None = None
 
     @property
     def drawn(self) -> list[str]:
@@ -120,6 +124,16 @@ class Plan:
 
         return scan_with_summed
 
+    def most_probable(self, x: Any, z: Nuisance, data: Data) -> Nuisance:
+        """Z with the most probable values of the sites that are summed out, by the user's names."""
+        z = z if self.summation is None else self.summation.most_probable(x, z, data)
+        return self.structure.program.packs.unpack(z)
+
+    def neglected(self, x: Any, z: Nuisance, data: Data) -> Any:
+        """The part of the total that sums over counts leave out at x, at most."""
+        assert self.ends is not None
+        return self.ends.neglected(x, self.most_probable(x, z, data), data)
+
     @cached_property
     def log_density(self) -> Callable[[Any, Nuisance, Data], Any]:
         """Log p(x, z, y) with the summed sites summed out."""
@@ -127,14 +141,59 @@ class Plan:
         return jax.jit(self.structure.log_density if self.summation is None else self.summation.log_density)
 
 
-def plan_for(program: Program, overrides: Mapping[str, str] | None = None) -> Plan:
-    """The plan for a program, the same object whenever the overrides are the same."""
+def plan_for(program: Program, overrides: Mapping[str, str] | None = None, ends: CountEnds | None = None) -> Plan:
+    """The plan for a program, the same object whenever the overrides and the ends are the same.
+
+    Args:
+        program: as the user wrote it, or rolled up.
+        overrides: methods by name of site, as in `plan=` of `sumout.sample`.
+        ends: where sums over counts are cut. Without, some that suit a first look; `NOT_CUT`: such counts are drawn.
+    """
     checked = _check_overrides(program, overrides)
+    label = ("plan", tuple(sorted(checked.items())))
+    if program.source is not None or program.count_terms_named is None or ends is NOT_CUT:
+        return _plan_as_it_is(program, checked)
+    if ends is not None:
+        return ends.cut.remember(label, lambda: _plan_with_ends(checked, ends))
+    return program.remember(("first", *label), lambda: _first_plan(program, checked))
+
+
+def _plan_as_it_is(program: Program, checked: dict[str, str]) -> Plan:
     with without_collection():
         rolled = roll_up(program, checked)
     structure = read(rolled)
     label = ("plan", tuple(sorted(checked.items())))
     return rolled.remember(label, lambda: make_plan(structure, checked))
+
+
+def _plan_with_ends(checked: dict[str, str], ends: CountEnds) -> Plan:
+    """The plan for counts that are cut, each with the reason for it."""
+    plan = _plan_as_it_is(ends.cut, checked)
+    choices = dict(plan.choices)
+    for name, chosen in choices.items():
+        members = [user for user in plan.structure.program.packs.names(name) if user in ends.cut.upper]
+        if members:
+            reason = describe_ends(ends, members)
+            choices[name] = tuple(replace(choice, reason=f"{choice.reason}, {reason}") for choice in chosen)
+    return replace(plan, choices=choices, ends=ends)
+
+
+def _first_plan(program: Program, checked: dict[str, str]) -> Plan:
+    """Counts are cut where that is enough to sum them out, or where the user asks for what needs an end."""
+    bounds = count_bounds(program)
+    names = [] if bounds is None else bounds.names
+    names = [name for name in names if checked.get(name) not in ("draw", "metropolis")]
+    while names:
+        ends = first_ends(program, names)
+        if ends is None:
+            break
+        plan = plan_for(program, checked, ends)
+        drawn = {user for name in plan.drawn for user in plan.structure.program.packs.names(name)}
+        left = [name for name in names if name not in drawn or name in checked]
+        if left == names:
+            return plan
+        names = left
+    return _plan_as_it_is(program, checked)
 
 
 def make_plan(
@@ -213,7 +272,10 @@ def _possible_methods(structure: Structure, name: str, patterns: Sequence[Patter
     if isinstance(support, Implicit):
         return {"prior": "only a sampler is known for it"}
     if isinstance(support, Count):
-        return {"metropolis": "it has infinitely many values, and no bound is known on what a sum would leave out"}
+        reason = "it has infinitely many values, and no bound is known on what a sum would leave out"
+        bounds = None if structure.program.source is not None else count_bounds(structure.program)
+        why = "" if bounds is None else bounds.why_not.get(name, "")
+        return {"metropolis": f"{reason}: {why}" if why else reason}
     entries = _table_entries(structure, name, support)
     is_affordable = support.num_values <= MOST_GIBBS_VALUES or entries <= MOST_WIDE_ENTRIES
     if is_affordable or _has_cheap_table(structure, name, support, patterns):
