@@ -5,8 +5,8 @@ A sum over a count n is cut at U. What it leaves out is at most
     Σ_{n > U} p(n | θ) Π_f f(n)  ≤  P(n > U | θ) · Π_f sup f
 
 Tails: where no ratio p(k + 1) / p(k) from k = U + 1 on is above r < 1, P(n > U) ≤ p(U + 1) / (1 − r), as in a geometric
-series. The ratios of Poisson, binomial and geometric laws fall with k, those of negative binomials go to their limit from
-one side. Zero inflation and hurdles leave the ratios of all but zero as they are.
+series. The ratios of Poisson, binomial and geometric laws fall with k, those of negative binomials go to their limit
+from one side. Zero inflation and hurdles leave the ratios of all but zero as they are.
 
 Suprema: a probability is at most 1. A density of location and scale is highest at its location; that of a rate at the
 rate that suits its value best. Of all other laws nothing is said.
@@ -51,7 +51,10 @@ def log_tail(fn: Any, upper: Array) -> Array | None:
         return None
     ratio = found(upper + 1.0)
     is_falling = ratio < 1
-    first = fn.log_prob(jnp.maximum(upper + 1, 0))
+    if isinstance(fn, dist.BinomialProbs | dist.BinomialLogits):
+        first = jnp.where(upper < fn.total_count, fn.log_prob(jnp.minimum(upper + 1, fn.total_count)), -jnp.inf)
+    else:
+        first = fn.log_prob(upper + 1)
     return jnp.where(is_falling, jnp.minimum(first - jnp.log1p(-jnp.where(is_falling, ratio, 0.0)), 0.0), 0.0)
 
 
@@ -98,7 +101,7 @@ def log_supremum(fn: Any, value: Array) -> Array | None:
     if isinstance(fn, dist.Exponential):
         return jnp.broadcast_to(-1.0 - jnp.log(value), shape)
     if isinstance(fn, dist.Gamma):  # highest at the rate concentration / value
-        peak = fn.concentration * (jnp.log(fn.concentration) - 1) - jax.lax.lgamma(fn.concentration)
+        peak = fn.concentration * (jnp.log(fn.concentration) - 1) - jax.scipy.special.gammaln(fn.concentration)
         return jnp.broadcast_to(peak - jnp.log(value), shape)
     return None
 

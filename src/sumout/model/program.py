@@ -128,8 +128,8 @@ class Program:
             is not known.
         draw_forward_named: `(key, x as named unconstrained arrays, z, data) -> named values` of the sites in `forward`;
             None if there are none.
-        count_terms_named: `(x as named unconstrained arrays, z, data, upper) -> CountTerms`, of which `upper` are ends by
-            name of count; None where nothing is known of the laws.
+        count_terms_named: `(x as named unconstrained arrays, z, data, upper) -> CountTerms`, with the ends of counts by
+            name in `upper`; None where nothing is known of the laws.
         upper: of counts that are cut, by name, the largest value of each element that is kept.
         forward: names of the discrete sites that only their own law depends on. It sums to one over them, and so it is
             not part of `log_joint`; they are drawn from it when all else is known.

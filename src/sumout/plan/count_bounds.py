@@ -35,8 +35,8 @@ Ends = Mapping[str, np.ndarray]  # the largest value of every element of a count
 
 
 def count_bounds(program: Program) -> "CountBounds | None":
-    """What is known of the counts of a program as the user wrote it; None where that is nothing."""
-    if program.count_terms_named is None:
+    """What is known of the counts of a program as the user wrote it, with nothing cut; None where that is nothing."""
+    if program.count_terms_named is None or program.source is not None or program.upper:
         return None
 
     def build() -> CountBounds | None:

@@ -2,8 +2,8 @@
 
 Before anything is drawn, ends follow from the most probable z at some random x, found by a scan over values, count by
 count. While chains run, what is left out is evaluated at every draw with the most probable z by the sum itself; where
-that is too much, the ends are moved out by what that x needs. Lengths of tables are rungs of a ladder, two an octave,
-so that tables of few sizes are compiled, and seldom anew.
+that is too much, the ends are moved out by what that x needs. Lengths of tables are rungs of a ladder, so that tables
+of few sizes are compiled, and seldom anew.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ from sumout.plan.count_bounds import CountBounds, Ends, count_bounds, cut_progra
 
 MOST_NEGLECTED = 1e-8  # part of the total that all sums together may leave out
 AIM = 1e-12  # what ends are chosen for, so that they need not be moved with every step of x
-LADDER = np.array([8 * 2**i for i in range(15)] + [12 * 2**i for i in range(14)])  # lengths of tables
-LADDER.sort()
+# Lengths of tables, four an octave.
+LADDER = np.array([length * 2**i for i in range(15) for length in (8, 10, 12, 14)])
 ROOM = 1.2  # times as long as needed that tables are
 POINTS, BEST = 8, 2  # random x, and how many of the best of them ends are chosen for
 SCANNED = np.unique(
@@ -78,10 +78,6 @@ class CountEnds:
         found = jnp.exp(jnp.minimum(self.log_neglected(x, z, data), 0.0)).sum()
         return jnp.where(jnp.isnan(found), jnp.inf, found)
 
-    def at(self, upper: Ends) -> "CountEnds":
-        """With other ends."""
-        return CountEnds(self.bounds, cut_program(self.bounds.program, upper))
-
     def grow(self, x: np.ndarray, z: Mapping[str, np.ndarray]) -> "CountEnds | None":
         """With ends that suit some points, too, and are further out where they did not; None if there are none.
 
@@ -93,6 +89,13 @@ class CountEnds:
         return find_ends(self.bounds, at, self.cut.upper, is_further=True)
 
 
+def ends_at(program: Program, upper: Ends) -> CountEnds | None:
+    """Given ends for some counts; None where there are none."""
+    bounds = count_bounds(program)
+    upper = {name: np.asarray(end) for name, end in upper.items() if bounds is not None and name in bounds.names}
+    return None if bounds is None or not upper else CountEnds(bounds, cut_program(program, upper))
+
+
 NOT_CUT: Any = object()  # in the place of ends: counts are drawn
 
 
@@ -101,7 +104,7 @@ def describe_ends(ends: CountEnds, names: Sequence[str]) -> str:
     last = np.concatenate([np.ravel(ends.cut.upper[name]) for name in names])
     lowest = min(int(_lowest(ends.bounds.program, name)[0]) for name in names)
     upto = f"{last.max()}" if last.min() == last.max() else f"between {last.min()} and {last.max()}"
-    return f"cut at {lowest} … {upto}: what is left out is watched at every draw, and below {MOST_NEGLECTED:g} of the total"
+    return f"cut at {lowest} … {upto}; what is left out is below {MOST_NEGLECTED:g} of the total at every draw"
 
 
 def find_ends(
@@ -141,7 +144,7 @@ def find_ends(
 
 
 def _neglected_by_length(bounds: CountBounds, cut: Program) -> Any:
-    """What every element leaves out at every rung of the ladder, `(rungs, elements)`, as a function of x, z and data."""
+    """What every element leaves out at every rung of the ladder, `(rungs, elements)`, by x, z and data."""
     states = bounds.states(cut)
     if states is None:
         return None

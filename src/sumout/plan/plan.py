@@ -151,7 +151,7 @@ def plan_for(program: Program, overrides: Mapping[str, str] | None = None, ends:
     """
     checked = _check_overrides(program, overrides)
     label = ("plan", tuple(sorted(checked.items())))
-    if program.source is not None or program.count_terms_named is None or ends is NOT_CUT:
+    if program.source is not None or program.upper or program.count_terms_named is None or ends is NOT_CUT:
         return _plan_as_it_is(program, checked)
     if ends is not None:
         return ends.cut.remember(label, lambda: _plan_with_ends(checked, ends))
@@ -273,7 +273,7 @@ def _possible_methods(structure: Structure, name: str, patterns: Sequence[Patter
         return {"prior": "only a sampler is known for it"}
     if isinstance(support, Count):
         reason = "it has infinitely many values, and no bound is known on what a sum would leave out"
-        bounds = None if structure.program.source is not None else count_bounds(structure.program)
+        bounds = count_bounds(structure.program)
         why = "" if bounds is None else bounds.why_not.get(name, "")
         return {"metropolis": f"{reason}: {why}" if why else reason}
     entries = _table_entries(structure, name, support)

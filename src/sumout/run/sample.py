@@ -19,7 +19,7 @@ from sumout.kernels.kernel import Kernel
 from sumout.kernels.registry import find_kernel
 from sumout.model.front_ends import as_program
 from sumout.model.program import Nuisance, Program
-from sumout.plan.count_ends import CountEnds
+from sumout.plan.count_ends import CountEnds, ends_at
 from sumout.plan.plan import Plan, plan_for
 from sumout.plan.target import make_target
 from sumout.randomness import Key, as_seed, new_key, split
@@ -202,7 +202,7 @@ def sample(
                     ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
                     checkpoint = ready.loop.start(key_run, points, z, steps)
                 elif checkpoint.upper:
-                    ready = build(ready.plan.ends and ready.plan.ends.at(checkpoint.upper))
+                    ready = build(ends_at(user_program, checkpoint.upper))
                     begin(ready)
                 schedule = Schedule(draws, tune, steps, chunk)
                 checkpoint.upper = ready.program.upper
