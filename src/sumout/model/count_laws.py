@@ -40,10 +40,15 @@ def without_shape(fn: Any) -> Any:
     return fn
 
 
+def _is(fn: Any, *laws: type) -> bool:
+    """Whether a law is one of these, without a type checker's view of NumPyro's attributes."""
+    return isinstance(fn, laws)
+
+
 def log_tail(fn: Any, upper: Array) -> Array | None:
     """An upper bound on log P(n > upper), element by element; None where the law is not known."""
     fn = without_shape(fn)
-    if isinstance(fn, dist.DiscreteUniform):
+    if _is(fn, dist.DiscreteUniform):
         beyond = jnp.clip((fn.high - upper) / (fn.high - fn.low + 1), 0.0, 1.0)
         return jnp.where(beyond > 0, jnp.log(jnp.where(beyond > 0, beyond, 1.0)), -jnp.inf)
     found = _largest_ratio(fn)
@@ -51,29 +56,29 @@ def log_tail(fn: Any, upper: Array) -> Array | None:
         return None
     ratio = found(upper + 1.0)
     is_falling = ratio < 1
-    if isinstance(fn, dist.BinomialProbs | dist.BinomialLogits):
+    if _is(fn, dist.BinomialProbs, dist.BinomialLogits):
         first = jnp.where(upper < fn.total_count, fn.log_prob(jnp.minimum(upper + 1, fn.total_count)), -jnp.inf)
     else:
         first = fn.log_prob(upper + 1)
     return jnp.where(is_falling, jnp.minimum(first - jnp.log1p(-jnp.where(is_falling, ratio, 0.0)), 0.0), 0.0)
 
 
-def _largest_ratio(fn: Any) -> Callable[[Array], Array] | None:
+def _largest_ratio(fn: Any) -> Callable[[Array], Any] | None:
     """The largest of p(j + 1) / p(j) over all j ≥ k, as a function of k ≥ 1."""
     fn = without_shape(fn)
-    if isinstance(fn, ZeroInflatedProbs | HurdleProbs):
+    if _is(fn, ZeroInflatedProbs, HurdleProbs):
         return _largest_ratio(fn.base_dist)
-    if isinstance(fn, dist.Poisson):
+    if _is(fn, dist.Poisson):
         return lambda k: fn.rate / (k + 1)
-    if isinstance(fn, dist.GammaPoisson):
+    if _is(fn, dist.GammaPoisson):
         return lambda k: jnp.maximum((k + fn.concentration) / (k + 1), 1) / (1 + fn.rate)
-    if isinstance(fn, dist.GeometricProbs):
+    if _is(fn, dist.GeometricProbs):
         return lambda k: 1 - fn.probs + 0 * k
-    if isinstance(fn, dist.GeometricLogits):
+    if _is(fn, dist.GeometricLogits):
         return lambda k: jax.nn.sigmoid(-fn.logits) + 0 * k
-    if isinstance(fn, dist.BinomialProbs):
+    if _is(fn, dist.BinomialProbs):
         return lambda k: jnp.maximum(fn.total_count - k, 0) / (k + 1) * fn.probs / (1 - fn.probs)
-    if isinstance(fn, dist.BinomialLogits):
+    if _is(fn, dist.BinomialLogits):
         return lambda k: jnp.maximum(fn.total_count - k, 0) / (k + 1) * jnp.exp(fn.logits)
     return None
 
@@ -84,7 +89,7 @@ def log_supremum(fn: Any, value: Array) -> Array | None:
     None where none is known.
     """
     fn = without_shape(fn)
-    if isinstance(fn, MaskedDistribution):
+    if _is(fn, MaskedDistribution):
         inner = log_supremum(fn.base_dist, value)
         return None if inner is None else jnp.where(fn._mask, inner, 0.0)
     if not type(fn).__module__.startswith("numpyro."):
@@ -94,13 +99,13 @@ def log_supremum(fn: Any, value: Array) -> Array | None:
         return jnp.zeros(shape)
     if type(fn) in AT_LOCATION:
         return jnp.broadcast_to(AT_LOCATION[type(fn)](fn).log_prob(0.0), shape)
-    if isinstance(fn, dist.LogNormal):
+    if _is(fn, dist.LogNormal):
         return jnp.broadcast_to(-jnp.log(fn.scale) - 0.5 * jnp.log(2 * jnp.pi) - jnp.log(value), shape)
-    if isinstance(fn, dist.HalfNormal):
+    if _is(fn, dist.HalfNormal):
         return jnp.broadcast_to(0.5 * jnp.log(2 / jnp.pi) - 0.5 - jnp.log(value), shape)
-    if isinstance(fn, dist.Exponential):
+    if _is(fn, dist.Exponential):
         return jnp.broadcast_to(-1.0 - jnp.log(value), shape)
-    if isinstance(fn, dist.Gamma):  # highest at the rate concentration / value
+    if _is(fn, dist.Gamma):  # highest at the rate concentration / value
         peak = fn.concentration * (jnp.log(fn.concentration) - 1) - jax.scipy.special.gammaln(fn.concentration)
         return jnp.broadcast_to(peak - jnp.log(value), shape)
     return None

@@ -64,7 +64,8 @@ class CountBounds:
 
     def __init__(self, program: Program):
         self.program = program
-        self._lowest = {n: np.full(s.shape, s.support.lower) for n, s in program.z.items() if _is_count(s)}
+        supports = {name: site.support for name, site in program.z.items()}
+        self._lowest = {n: np.full(s.shape, s.lower) for n, s in supports.items() if isinstance(s, Count)}
         closed = flatten(lambda x, z, data: self._terms(x, z, data, self._lowest), *program.abstract_arguments())
         abstract = program.abstract_arguments()
         shapes = jax.eval_shape(lambda x, z, data: self._terms(x, z, data, self._lowest), *abstract)
@@ -158,7 +159,7 @@ class CountBounds:
         by_component = jnp.zeros(num).at[np.maximum(self._component, 0)].add(gap)
         return by_component[self.graph.components[self._members]]
 
-    def log_tails(self, x: Array, z: Nuisance, data: Data, upper: Any, states: Sequence[Nuisance]) -> Array:
+    def log_tails(self, x: Array, z: Nuisance, data: Data, upper: Any, states: Sequence[Any]) -> Array:
         """For the elements of all bounded counts the largest tail beyond an end over states of their parents."""
         upper = {**self._lowest, **upper}
 
@@ -207,10 +208,6 @@ def _cut(program: Program, upper: Ends) -> Program:
         allowed = np.arange(len(values)) < lengths[:, None]
         sites[name] = DiscreteSite(Finite(np.where(allowed, values, support.lower), support.shape, allowed))
     return replace(program, z=sites, upper=dict(upper))
-
-
-def _is_count(site: DiscreteSite) -> bool:
-    return isinstance(site.support, Count)
 
 
 def _numbers(program: Program) -> dict[str, np.ndarray]:

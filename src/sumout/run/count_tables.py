@@ -36,7 +36,8 @@ class Watch:
     """
 
     def __init__(self, plan: Plan):
-        self.plan, self.outside = plan, None
+        self.plan = plan
+        self.outside: Any = None
         self._neglected = Ahead(self._at_draws)
         self._modes = jax.jit(jax.vmap(plan.most_probable, (0, 0, None)))
 
@@ -67,10 +68,11 @@ class Watch:
 
     def _at_draws(self, count: Array, x: Array, z: Nuisance, data: Data) -> Array:
         """At the first so many of a block of draws, one by one."""
+        neglected = self.plan.neglected
 
         def one(i: Array, found: Array) -> Array:
             here = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, i, keepdims=False), (x, z))
-            return found.at[i].set(self.plan.neglected(*here, data))
+            return found.at[i].set(neglected(*here, data))
 
         return jax.lax.fori_loop(0, count, one, jnp.zeros(len(x)))
 
@@ -87,7 +89,7 @@ def settle(ready: Any, build: Callable[[CountEnds], Any], key: Key, chains: int)
     for _ in range(MOST_GROWTHS):
         points, z = ready.starts.find(key, chains)
         one_each = jax.tree.map(lambda a: np.asarray(a)[:, None], (points.x, z))
-        if ready.watch(Draws(*one_each, None, None, None)):
+        if ready.watch(Draws(*one_each, gradient=None, info=None, number=None)):
             return ready, (points, z)
         try:
             ready = grown(ready, build, ready.watch.outside)
