@@ -70,8 +70,7 @@ def test_marginals_know_the_tables(wandering):
 
 def test_a_stored_run_is_resumed_with_its_tables(wandering, tmp_path):
     program, result = wandering
-    stored = sumout.sample(program, draws=100, tune=200, chains=2, seed=1, progress=False, log_likelihood=False,
-                           store=tmp_path / "run")  # fmt: skip
+    stored = run(program, draws=100, store=tmp_path / "run")
     np.testing.assert_array_equal(stored["posterior"]["rate"], result["posterior"]["rate"][:, :100])
     resumed = run(program, store=tmp_path / "run")
     np.testing.assert_array_equal(resumed["posterior"]["rate"], result["posterior"]["rate"])
