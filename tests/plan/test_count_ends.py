@@ -1,6 +1,8 @@
 """Sums over counts that are cut: equal to far longer ones, with a bound on what they leave out that holds."""
 
+import json
 from functools import cache
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -116,3 +118,60 @@ def test_what_is_left_out_is_bounded(name):
         assert (left_out <= bound + 1e-12).all()
         num_told += int(((bound < 0.1) & (bound > 1e-12)).sum())
     assert num_told >= 5
+
+
+def published(name):
+    found = json.loads((Path(__file__).parent.parent / "data" / "ecology.json").read_text(encoding="utf-8"))
+    return np.array(found[name]["counts"])
+
+
+def by_hand(y, num_values=400):
+    """The log density of an N-mixture with n summed to far beyond all data."""
+    n, y = np.arange(num_values), jnp.asarray(y)
+
+    def log_density(x, program):
+        named = program.constrain(x, some_z(program), program.data)
+        rate, p = named["rate"], named["p"]
+        inside = jnp.asarray(n)[None, :, None] >= y[:, None, :]
+        counts = jnp.where(inside, n[None, :, None], y[:, None, :])
+        terms = jnp.where(inside, dist.Binomial(counts, p).log_prob(y[:, None, :]), -jnp.inf).sum(axis=2)
+        total = jax.nn.logsumexp(terms + dist.Poisson(rate).log_prob(n), axis=1).sum()
+        jacobian = jnp.log(rate) + jnp.log(p) + jnp.log1p(-p)
+        return total + dist.LogNormal(1, 1).log_prob(rate) + jacobian
+
+    return log_density
+
+
+@pytest.mark.parametrize("name", ["point_counts", "fritillaries"])
+def test_published_counts(name):
+    """The same density as by hand, and so the same posterior."""
+    y = published(name)
+    program = sumout.program(n_mixture, y)
+    hand = jax.jit(jax.value_and_grad(lambda x: by_hand(y)(x, program)))
+    points = 0.5 * np.random.default_rng(0).normal(size=(2, 2)) + np.array([1.0, -0.5])
+    value, gradient, _ = evaluated(program, plan_for(program), points)
+    expected, expected_gradient = zip(*map(hand, points), strict=True)
+    np.testing.assert_allclose(value, expected, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-8, atol=1e-7)
+
+
+@pytest.mark.calibration
+@pytest.mark.parametrize("name", ["point_counts", "fritillaries"])
+def test_posteriors_of_published_counts(name):
+    """Means and deviations of x on a grid; 2,000 draws and more, so that .05 deviations are two errors."""
+    y = published(name)
+    program = sumout.program(n_mixture, y)
+    result = sumout.sample(program, draws=2000, progress=False, log_likelihood=False)
+    hand = jax.jit(jax.vmap(lambda x: by_hand(y)(x, program)))
+    drawn = np.stack([result["unconstrained_posterior"][v].values.ravel() for v in ("rate", "p")], axis=1)
+    centre, spread = drawn.mean(axis=0), drawn.std(axis=0)
+    axes = [np.linspace(c - 7 * s, c + 7 * s, 121) for c, s in zip(centre, spread, strict=True)]
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    heights = np.concatenate([np.asarray(hand(row)) for row in grid])
+    weights = np.exp(heights - heights.max()).reshape(grid.shape[:2])
+    weights /= weights.sum()
+    for i in range(2):
+        mean = (weights * grid[..., i]).sum()
+        sd = np.sqrt((weights * (grid[..., i] - mean) ** 2).sum())
+        assert abs(centre[i] - mean) < 0.05 * sd * 2
+        assert abs(spread[i] / sd - 1) < 0.1

@@ -118,11 +118,6 @@ class CountBounds:
         scopes = sp.csr_array(scopes, dtype=np.int64)
         return all(scopes[:, numbers].sum(axis=1).max(initial=0) <= 1 for numbers in self._numbers.values())
 
-    @property
-    def num_elements(self) -> int:
-        """Of all counts that have a bound."""
-        return len(self._members)
-
     def ends(self, by_element: np.ndarray) -> dict[str, np.ndarray]:
         """Numbers for the elements of all bounded counts, by name."""
         found, start = {}, 0

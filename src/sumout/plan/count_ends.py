@@ -86,7 +86,7 @@ class CountEnds:
             z: the most probable values at each of them.
         """
         at = [(one, {name: value[i] for name, value in z.items()}) for i, one in enumerate(x)]
-        return find_ends(self.bounds, at, self.cut.upper, is_further=True)
+        return find_ends(self.bounds, at, self.cut.upper)
 
 
 def ends_at(program: Program, upper: Ends) -> CountEnds | None:
@@ -107,16 +107,13 @@ def describe_ends(ends: CountEnds, names: Sequence[str]) -> str:
     return f"cut at {lowest} … {upto}; what is left out is below {MOST_NEGLECTED:g} of the total at every draw"
 
 
-def find_ends(
-    bounds: CountBounds, points: Sequence[tuple[Any, Any]], ends: Ends, is_further: bool = False
-) -> CountEnds | None:
+def find_ends(bounds: CountBounds, points: Sequence[tuple[Any, Any]], ends: Ends) -> CountEnds | None:
     """Ends no nearer than those given, such that little is left out at some points; None where there are none.
 
     Args:
         bounds: what is known.
         points: x, and the most probable z there.
         ends: to begin with, of the counts that are cut.
-        is_further: whether ends that leave out too much must move.
     """
     program, data = bounds.program, as_jax(bounds.program.data)
     names = [name for name in bounds.names if name in ends]

@@ -188,12 +188,20 @@ def _first_plan(program: Program, checked: dict[str, str]) -> Plan:
         if ends is None:
             break
         plan = plan_for(program, checked, ends)
-        drawn = {user for name in plan.drawn for user in plan.structure.program.packs.names(name)}
+        costly = [*plan.drawn, *_wide_tables(plan)]
+        drawn = {user for name in costly for user in plan.structure.program.packs.names(name)}
         left = [name for name in names if name not in drawn or name in checked]
         if left == names:
             return plan
         names = left
     return _plan_as_it_is(program, checked)
+
+
+def _wide_tables(plan: Plan) -> list[str]:
+    """The sites whose tables cost more than they are worth to begin with."""
+    supports = {name: site.support for name, site in plan.structure.program.z.items()}
+    wide = {n: s for n, s in supports.items() if isinstance(s, Finite) and s.num_values > MOST_GIBBS_VALUES}
+    return [name for name, s in wide.items() if _table_entries(plan.structure, name, s) > MOST_WIDE_ENTRIES]
 
 
 def make_plan(
@@ -277,7 +285,8 @@ def _possible_methods(structure: Structure, name: str, patterns: Sequence[Patter
         why = "" if bounds is None else bounds.why_not.get(name, "")
         return {"metropolis": f"{reason}: {why}" if why else reason}
     entries = _table_entries(structure, name, support)
-    is_affordable = support.num_values <= MOST_GIBBS_VALUES or entries <= MOST_WIDE_ENTRIES
+    most = MOST_ENTRIES if structure.program.upper else MOST_WIDE_ENTRIES  # tables of counts may have to grow
+    is_affordable = support.num_values <= MOST_GIBBS_VALUES or entries <= most
     if is_affordable or _has_cheap_table(structure, name, support, patterns):
         return {"sum": "", "joint": "", "gibbs": "", "metropolis": ""}
     reason = f"tables of {support.num_values} values would take {entries:,} entries"

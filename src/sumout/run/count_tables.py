@@ -88,8 +88,8 @@ def settle(ready: Any, build: Callable[[CountEnds], Any], key: Key, chains: int)
     """
     for _ in range(MOST_GROWTHS):
         points, z = ready.starts.find(key, chains)
-        one_each = jax.tree.map(lambda a: np.asarray(a)[:, None], (points.x, z))
-        if ready.watch(Draws(*one_each, gradient=None, info=None, number=None)):
+        x_each, z_each = jax.tree.map(lambda a: np.asarray(a)[:, None], (points.x, z))
+        if ready.watch(Draws(x_each, z_each, gradient=None, info=None, number=None)):
             return ready, (points, z)
         try:
             ready = grown(ready, build, ready.watch.outside)
