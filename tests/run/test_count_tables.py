@@ -29,9 +29,8 @@ def expected_log_rate():
 
 
 def run(program, **options):
-    return sumout.sample(
-        program, draws=500, tune=200, chains=2, seed=1, progress=False, log_likelihood=False, **options
-    )
+    fixed = {"draws": 500, "tune": 200, "chains": 2, "seed": 1, "progress": False, "log_likelihood": False}
+    return sumout.sample(program, **{**fixed, **options})
 
 
 @pytest.fixture(scope="module")
