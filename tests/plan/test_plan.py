@@ -1,6 +1,7 @@
 """The plan: what is summed, what is drawn, and why."""
 
 import pytest
+from numpyro.distributions import constraints
 
 import sumout
 from sumout.errors import OptionError
@@ -39,8 +40,8 @@ def test_an_override_cuts_a_component_apart():
 
 def test_counts_are_drawn_and_what_depends_on_them_is_summed_out():
     assert methods(abundance_in_fog()) == {"n": ["metropolis"], "fog": ["sum"]}
-    text = sumout.explain(abundance_in_fog())
-    assert "no bound is known on what a sum would leave out" in text
+    text = sumout.explain(abundance_in_fog(), plan={"n": "draw"})
+    assert "as you asked" in text
     assert "summed out exactly" in text
 
 
@@ -66,3 +67,15 @@ def test_work_is_counted_in_entries():
     assert plan.summing == pytest.approx(5 * 3 + 4 * 9 + 4 * 9 + 3)
     # Five emissions and, from either side, four transitions, of 3 each; then five conditionals of 3.
     assert plan.drawing == pytest.approx(5 * 3 + 2 * 4 * 3 + 5 * 3)
+
+
+@pytest.mark.parametrize(
+    "num_values, num_sites, method", [(500, 1, "sum"), (5000, 1, "sum"), (500, 50, "sum"), (5000, 3000, "metropolis")]
+)
+def test_sites_of_many_values_are_summed_where_their_tables_are_affordable(num_values, num_sites, method):
+    program = sumout.density(
+        lambda x, z, data: -0.5 * ((0.01 * z["n"] - x["m"]) ** 2).sum(),
+        x={"m": (constraints.real, ())},
+        z={"n": sumout.finite(num_values, shape=num_sites)},
+    )
+    assert methods(program) == {"n": [method]}

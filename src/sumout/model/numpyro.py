@@ -26,6 +26,7 @@ from sumout.jaxpr.equations import used_inputs, without_collection
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.model.containers import first_that_works
+from sumout.model.count_laws import log_density_of, log_supremum, log_tail
 from sumout.model.density import is_identity
 from sumout.model.kin import Kin, kin_of
 from sumout.model.log_probs import log_prob_of
@@ -42,7 +43,7 @@ from sumout.model.numpyro_sites import (
     without_placeholders,
 )
 from sumout.model.prediction import Axes
-from sumout.model.program import ContinuousSite, DiscreteSite, Part, Program
+from sumout.model.program import ContinuousSite, CountTerms, DiscreteSite, Part, Program
 from sumout.model.supports import Count, Support, whole_numbers
 from sumout.model.validation import (
     UniqueNames,
@@ -129,6 +130,7 @@ def _make(model: Callable[..., Any], signature: inspect.Signature, bound: dict[s
         log_terms_named=part("log_terms_named"),
         log_joint_without_jacobian=made.log_joint_without_jacobian,
         draw_forward_named=made.draw_forward if forward else None,
+        count_terms_named=made.count_terms if set(sites.counts) - set(forward) else None,
         forward=forward,
         observed=sites.observed,
         laws=sites.laws,
@@ -215,6 +217,25 @@ class _Model:
             latent = self._latent(x, z, values)
             trace = handlers.trace(handlers.substitute(self._given(z), data=latent)).get_trace(values)
             return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in names}
+
+    @one_at_a_time
+    def count_terms(self, x, z, data, upper):
+        """What is known of all terms, for sums over counts that are cut; nothing where some are weighed."""
+        values, counts = self.arguments.rebuild(data), set(self.sites.counts) - set(self.forward)
+        with validation_enabled():
+            latent = self._latent(x, z, values)
+            trace = handlers.trace(handlers.substitute(self._given(z), data=latent)).get_trace(values)
+            laws = {name: site for name, site in trace.items() if site["type"] == "sample"}
+            laws = {name: site for name, site in laws.items() if name not in self.forward}
+            is_weighed = any(site["scale"] is not None for site in laws.values())
+            terms = {name: log_density_of(site["fn"], site["value"]) for name, site in laws.items()}
+            # The values of a discrete latent are summed over, so that its law must be a normalised one.
+            bounded = {n: s for n, s in laws.items() if is_normalised(s) or n not in self.sites.discrete}
+            suprema = {name: log_supremum(site["fn"], site["value"]) for name, site in bounded.items()}
+            tails = {name: log_tail(laws[name]["fn"], upper[name]) for name in sorted(counts) if not is_weighed}
+            continuous = {name: trace[name]["value"] for name in self.sites.continuous}
+            known = lambda found: {name: array for name, array in found.items() if array is not None}  # noqa: E731
+            return CountTerms(terms, known(suprema), known(tails), continuous)
 
     @one_at_a_time
     def all_parts(self, x, z, data):

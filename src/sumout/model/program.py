@@ -91,6 +91,26 @@ class Part:
         return self.direct(*args)
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CountTerms:
+    """What is known of the terms of a density for sums over counts that are cut.
+
+    Attributes:
+        terms: by name the logarithm of every element of every term.
+        suprema: likewise an upper bound on it, where one is known, whatever the values of discrete sites that it does
+            not depend on.
+        tails: by name of count an upper bound on the log probability, by its law, of values beyond the end, where the
+            law is known and normalised.
+        values: the continuous latents, to see what depends on z.
+    """
+
+    terms: dict[str, Array]
+    suprema: dict[str, Array]
+    tails: dict[str, Array]
+    values: dict[str, Array]
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A model ready for inference; made by `sumout.program` or `sumout.density`, not by hand.
@@ -110,6 +130,9 @@ class Program:
             is not known.
         draw_forward_named: `(key, x as named unconstrained arrays, z, data) -> named values` of the sites in `forward`;
             None if there are none.
+        count_terms_named: `(x as named unconstrained arrays, z, data, upper) -> CountTerms`, with the ends of counts by
+            name in `upper`; None where nothing is known of the laws.
+        upper: of counts that are cut, by name, the largest value of each element that is kept.
         forward: names of the discrete sites that only their own law depends on. It sums to one over them, and so it is
             not part of `log_joint`; they are drawn from it when all else is known.
         observed: named arrays for the `observed_data` group of a result.
@@ -148,6 +171,8 @@ class Program:
     log_terms_named: Callable[[dict[str, Array], Nuisance, Data], dict[str, Array]] | None = None
     log_joint_without_jacobian: Callable[[dict[str, Array], Nuisance, Data], Array] | None = None
     draw_forward_named: Callable[[Array, dict[str, Array], Nuisance, Data], Nuisance] | None = None
+    count_terms_named: Callable[[dict[str, Array], Nuisance, Data, Nuisance], "CountTerms"] | None = None
+    upper: Mapping[str, np.ndarray] = field(default_factory=dict)
     forward: tuple[str, ...] = ()
     observed: Mapping[str, Any] = field(default_factory=dict)
     constant: Mapping[str, Any] = field(default_factory=dict)

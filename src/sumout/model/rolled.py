@@ -38,7 +38,9 @@ def roll_up(program: Program, apart: Collection[str] = ()) -> Program:
 
 
 def _roll_up(program: Program, apart: frozenset[str]) -> Program:
-    packs = find_packs({name: _kind(site) for name, site in program.z.items()}, {*apart, *program.forward})
+    kinds = {name: _kind(site) for name, site in program.z.items()}
+    kinds |= {name: ("cut", program.z[name].shape) for name in program.upper}  # wherever they end
+    packs = find_packs(kinds, {*apart, *program.forward})
     if not packs and len(program.observed) < FEWEST and not _has_loop(program):
         return program
     rolling = _Rolling(program, packs)
@@ -93,9 +95,18 @@ def _kind(site: DiscreteSite) -> Hashable:
 
 
 def _joint_site(sites: list[DiscreteSite]) -> DiscreteSite:
-    """An array of equal sites."""
+    """An array of sites of one kind: equal, or finite ones that end at different values."""
     support, count = sites[0].support, len(sites)
     shape = (count, *support.shape)
+    finite = [site.support for site in sites if isinstance(site.support, Finite)]
+    if len({_kind(site) for site in sites}) > 1:
+        most = max(one.num_values for one in finite)
+        rows = [one.rows() for one in finite]
+        values = [np.pad(part, ((0, 0), (0, most - part.shape[1])), mode="edge") for part, _ in rows]
+        allowed = [np.pad(part, ((0, 0), (0, most - part.shape[1]))) for _, part in rows]
+        is_allowed = np.concatenate(allowed)
+        listed = np.concatenate(values)
+        return DiscreteSite(Finite(np.where(is_allowed, listed, listed[:, :1]), shape, is_allowed))
     if isinstance(support, Finite) and support.values.ndim > 1:
         values, allowed = np.tile(support.values, (count, 1)), support.allowed
         return DiscreteSite(Finite(values, shape, None if allowed is None else np.tile(allowed, (count, 1))))

@@ -19,6 +19,7 @@ from sumout.errors import OptionError
 from sumout.model.arguments import as_jax
 from sumout.model.program import Data, Program
 from sumout.patterns.change_points import RunningTable
+from sumout.plan.count_ends import NOT_CUT
 from sumout.plan.plan import Plan, plan_for
 
 MOST_TRIED = 16  # arrays that are hidden one by one; of more, all or none
@@ -34,11 +35,11 @@ def free_data(program: Program, overrides: Mapping[str, str] | None = None) -> P
 
 def _free_data(program: Program, overrides: Mapping[str, str] | None) -> Program:
     wanted = [name for name in program.data if name not in program.by_value]
-    aim = _features(plan_for(program, overrides))
+    aim = _features(plan_for(program, overrides, NOT_CUT))
 
     def attempt(names: list[str]) -> Program | None:
         hidden = replace(program, free=tuple(names))
-        return hidden if _is_same(_features(plan_for(hidden, overrides)), aim) else None
+        return hidden if _is_same(_features(plan_for(hidden, overrides, NOT_CUT)), aim) else None
 
     found = attempt(wanted)
     if found is not None:

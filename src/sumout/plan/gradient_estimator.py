@@ -8,6 +8,7 @@ from jaxtyping import Array
 from sumout.errors import OptionError
 from sumout.model.front_ends import as_program
 from sumout.model.program import Nuisance, Program
+from sumout.plan.count_ends import NOT_CUT
 from sumout.plan.free_data import fill_in_data, free_data
 from sumout.plan.plan import plan_for
 from sumout.plan.target import estimate_gradient, make_target
@@ -47,7 +48,7 @@ def gradient_estimator(
         raise OptionError(f"num_samples={num_samples!r}: the number of draws to average over must be at least 1.")
     program = as_program(program)
     freed = free_data(program, plan)
-    target = make_target(plan_for(freed, plan))
+    target = make_target(plan_for(freed, plan, NOT_CUT))
 
     def estimator(key: Array, x: Array, z: Nuisance, data: Mapping[str, Any] | None = None) -> tuple[Array, Nuisance]:
         estimate = estimate_gradient(target, num_samples, key, x, z, fill_in_data(freed, data))

@@ -7,7 +7,7 @@ not grow with them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from sumout.compile.policy import (
     MOST_CHANGE_POINT_VALUES,
     MOST_ENTRIES,
     MOST_GIBBS_VALUES,
+    MOST_WIDE_ENTRIES,
     SUM_WORTH,
     WRITTEN_OUT_BLOCKS,
 )
@@ -35,6 +36,8 @@ from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import STAY, PartialScan, Stack, Sweep
 from sumout.patterns.contract import BlockTable, Pattern, SiteScan
 from sumout.patterns.registry import PATTERNS, build_gibbs, find_match
+from sumout.plan.count_bounds import count_bounds
+from sumout.plan.count_ends import NOT_CUT, CountEnds, describe_ends, first_ends
 from sumout.randomness import split
 from sumout.structure.structure import Structure, read
 from sumout.tables.blocks import Block, as_columns, build_block, num_values, stack_blocks, value_rows
@@ -71,6 +74,7 @@ class Plan:
         summing: work of one sum, in entries of tables.
         drawing: work of one sweep over the same sites.
         patterns: those that could be used.
+        ends: where sums over counts are cut; None where none is.
     """
 
     structure: Structure
@@ -80,6 +84,7 @@ class Plan:
     summing: float
     drawing: float
     patterns: Sequence[Pattern] = PATTERNS
+    ends: CountEnds | None = None
 
     @property
     def drawn(self) -> list[str]:
@@ -119,6 +124,16 @@ class Plan:
 
         return scan_with_summed
 
+    def most_probable(self, x: Any, z: Nuisance, data: Data) -> Nuisance:
+        """Z with the most probable values of the sites that are summed out, by the user's names."""
+        z = z if self.summation is None else self.summation.most_probable(x, z, data)
+        return self.structure.program.packs.unpack(z)
+
+    def neglected(self, x: Any, z: Nuisance, data: Data) -> Any:
+        """The part of the total that sums over counts leave out at x, at most."""
+        assert self.ends is not None
+        return self.ends.neglected(x, self.most_probable(x, z, data), data)
+
     @cached_property
     def log_density(self) -> Callable[[Any, Nuisance, Data], Any]:
         """Log p(x, z, y) with the summed sites summed out."""
@@ -126,14 +141,67 @@ class Plan:
         return jax.jit(self.structure.log_density if self.summation is None else self.summation.log_density)
 
 
-def plan_for(program: Program, overrides: Mapping[str, str] | None = None) -> Plan:
-    """The plan for a program, the same object whenever the overrides are the same."""
+def plan_for(program: Program, overrides: Mapping[str, str] | None = None, ends: CountEnds | None = None) -> Plan:
+    """The plan for a program, the same object whenever the overrides and the ends are the same.
+
+    Args:
+        program: as the user wrote it, or rolled up.
+        overrides: methods by name of site, as in `plan=` of `sumout.sample`.
+        ends: where sums over counts are cut. Without, some that suit a first look; `NOT_CUT`: such counts are drawn.
+    """
     checked = _check_overrides(program, overrides)
+    label = ("plan", tuple(sorted(checked.items())))
+    if program.source is not None or program.upper or program.count_terms_named is None or ends is NOT_CUT:
+        return _plan_as_it_is(program, checked)
+    if ends is not None:
+        return ends.cut.remember(label, lambda: _plan_with_ends(checked, ends))
+    return program.remember(("first", *label), lambda: _first_plan(program, checked))
+
+
+def _plan_as_it_is(program: Program, checked: dict[str, str]) -> Plan:
     with without_collection():
         rolled = roll_up(program, checked)
     structure = read(rolled)
     label = ("plan", tuple(sorted(checked.items())))
     return rolled.remember(label, lambda: make_plan(structure, checked))
+
+
+def _plan_with_ends(checked: dict[str, str], ends: CountEnds) -> Plan:
+    """The plan for counts that are cut, each with the reason for it."""
+    plan = _plan_as_it_is(ends.cut, checked)
+    choices = dict(plan.choices)
+    for name, chosen in choices.items():
+        members = [user for user in plan.structure.program.packs.names(name) if user in ends.cut.upper]
+        if members:
+            reason = describe_ends(ends, members)
+            choices[name] = tuple(replace(choice, reason=f"{choice.reason}, {reason}") for choice in chosen)
+    return replace(plan, choices=choices, ends=ends)
+
+
+def _first_plan(program: Program, checked: dict[str, str]) -> Plan:
+    """Counts are cut where that is enough to sum them out, or where the user asks for what needs an end."""
+    bounds = count_bounds(program)
+    names = [] if bounds is None else bounds.names
+    names = [name for name in names if checked.get(name) not in ("draw", "metropolis")]
+    while names:
+        ends = first_ends(program, names)
+        if ends is None:
+            break
+        plan = plan_for(program, checked, ends)
+        costly = [*plan.drawn, *_wide_tables(plan)]
+        drawn = {user for name in costly for user in plan.structure.program.packs.names(name)}
+        left = [name for name in names if name not in drawn or name in checked]
+        if left == names:
+            return plan
+        names = left
+    return _plan_as_it_is(program, checked)
+
+
+def _wide_tables(plan: Plan) -> list[str]:
+    """The sites whose tables cost more than they are worth to begin with."""
+    supports = {name: site.support for name, site in plan.structure.program.z.items()}
+    wide = {n: s for n, s in supports.items() if isinstance(s, Finite) and s.num_values > MOST_GIBBS_VALUES}
+    return [name for name, s in wide.items() if _table_entries(plan.structure, name, s) > MOST_WIDE_ENTRIES]
 
 
 def make_plan(
@@ -212,11 +280,23 @@ def _possible_methods(structure: Structure, name: str, patterns: Sequence[Patter
     if isinstance(support, Implicit):
         return {"prior": "only a sampler is known for it"}
     if isinstance(support, Count):
-        return {"metropolis": "it has infinitely many values, and no bound is known on what a sum would leave out"}
-    if support.num_values <= MOST_GIBBS_VALUES or _has_cheap_table(structure, name, support, patterns):
+        reason = "it has infinitely many values, and no bound is known on what a sum would leave out"
+        bounds = count_bounds(structure.program)
+        why = "" if bounds is None else bounds.why_not.get(name, "")
+        return {"metropolis": f"{reason}: {why}" if why else reason}
+    entries = _table_entries(structure, name, support)
+    most = MOST_ENTRIES if structure.program.upper else MOST_WIDE_ENTRIES  # tables of counts may have to grow
+    is_affordable = support.num_values <= MOST_GIBBS_VALUES or entries <= most
+    if is_affordable or _has_cheap_table(structure, name, support, patterns):
         return {"sum": "", "joint": "", "gibbs": "", "metropolis": ""}
-    reason = f"{support.num_values} values are more than a table should hold"
+    reason = f"tables of {support.num_values} values would take {entries:,} entries"
     return {"metropolis": reason, "gibbs": "", "sum": "", "joint": ""}
+
+
+def _table_entries(structure: Structure, name: str, support: Finite) -> int:
+    """Values times elements of factors, of all elements of a site: what its tables cost, given all other sites."""
+    factors = np.diff(structure.scopes_by_site.indptr)[structure.site_numbers[name]]
+    return support.num_values * int(np.maximum(factors, 1).sum())
 
 
 def _has_cheap_table(structure: Structure, name: str, support: Finite, patterns: Sequence[Pattern]) -> bool:

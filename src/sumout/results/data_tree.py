@@ -1,6 +1,7 @@
 """From draws as the loop makes them to an `xarray.DataTree` in ArviZ's schema."""
 
 import copy
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -126,9 +127,10 @@ class PostProcessing:
     Args:
         program: whose draws they are.
         likelihood: of every datum, or in words why there is none.
+        neglected: what sums over counts leave out, a function of x, z and data; None where nothing is cut.
     """
 
-    def __init__(self, program: Program, likelihood: Likelihood | str):
+    def __init__(self, program: Program, likelihood: Likelihood | str, neglected: Callable[..., Array] | None = None):
         self.program, self.likelihood = program, likelihood
 
         def process(key: Array, x: Array, z: Nuisance, data: Data) -> dict[str, Any]:
@@ -136,6 +138,8 @@ class PostProcessing:
             groups = {"posterior": program.constrain(x, z, data) | {name: z[name] for name in program.forward}}
             if not isinstance(likelihood, str):
                 groups["log_likelihood"] = likelihood(x, z, data)
+            if neglected is not None:
+                groups["sample_stats"] = {"neglected": neglected(x, z, data)}
             return groups
 
         self._process = EachDraw(program, process)
@@ -185,6 +189,7 @@ class PostProcessing:
         order = {name: i for i, name in enumerate(self.program.order)}
         names.sort(key=lambda name: order.get(name, len(order)))
         stats = {STAT_NAMES.get(str(name), str(name)): np.asarray(value) for name, value in vars(draws.info).items()}
+        stats |= named.pop("sample_stats", {})
         return {
             "posterior": {name: posterior[name] for name in names},
             "unconstrained_posterior": self._by_name(draws.x),
@@ -198,10 +203,11 @@ class PostProcessing:
         left_out = {"log_likelihood": f"left out: {self.likelihood}"} if isinstance(self.likelihood, str) else {}
         notes = {"notes": list(self.program.notes)} if self.program.notes else {}
         known = {"inference_library": "sumout", "inference_library_version": version("sumout")}
+        ends = {"count_ends": describe_upper(self.program.upper)} if self.program.upper else {}
         tuning = {"tuning_steps": attrs["tune"]} if "tune" in attrs else {}
         categories = [name for name in self._source.z if is_category(self._source, name)]
         names = {"discrete": list(self._source.z), "categories": categories}
-        return {**known, **attrs, **tuning, **left_out, **notes, **names}
+        return {**known, **attrs, **ends, **tuning, **left_out, **notes, **names}
 
     @property
     def _source(self) -> Program:
@@ -233,6 +239,11 @@ class PostProcessing:
             named[name] = x[..., start : start + site.size].reshape(*x.shape[:2], *site.unconstrained_shape)
             start += site.size
         return named
+
+
+def describe_upper(upper: Mapping[str, np.ndarray]) -> str:
+    """Where sums over counts were cut, as an attribute of a result."""
+    return json.dumps({name: np.asarray(end).tolist() for name, end in upper.items()})
 
 
 def build_tree(

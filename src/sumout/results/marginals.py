@@ -5,6 +5,7 @@
 Sites that cannot be summed out are averaged given the other sites as drawn: P(z_i = k | x, z_{−i}, y).
 """
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from sumout.errors import OptionError
 from sumout.model.front_ends import as_program
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.supports import Finite
+from sumout.plan.count_ends import ends_at
 from sumout.plan.plan import Plan, plan_for
 from sumout.tables.blocks import num_values
 from sumout.threads import attentive_jit
@@ -64,7 +66,11 @@ def marginals(program: Program | Any, idata: "xr.DataTree", *, plan: Mapping[str
     program = as_program(program)
     program = program.source or program
     x, z = _draws(program, idata)
-    chosen = plan_for(program, plan)
+    known = json.loads(idata["posterior"].attrs.get("count_ends", "{}"))
+    drawn = [name for name, method in (plan or {}).items() if method in ("draw", "metropolis")]
+    ends = ends_at(program, {name: end for name, end in known.items() if name not in drawn})
+    chosen = plan_for(program, plan, ends)
+    program = program if chosen.ends is None else chosen.ends.cut
     rolled = chosen.structure.program
     packed = rolled.packs.pack(z, lambda rows: np.stack(rows, axis=1))
     table = np.asarray(attentive_jit(partial(_mean_probabilities, chosen))(x, packed, program.data))

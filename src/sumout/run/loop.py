@@ -146,7 +146,8 @@ class Loop:
         record: Callable[[Checkpoint, Draws], None],
         report: Callable[[Progress], None] = lambda progress: None,
         stop: Stop | None = None,
-    ) -> None:
+        num_good: Callable[[Draws], int] | None = None,
+    ) -> bool:
         """Continue a run from a checkpoint, which is updated as the run goes on.
 
         Args:
@@ -157,6 +158,10 @@ class Loop:
             record: of a trace backend: given every chunk of draws, with the checkpoint after it.
             report: called after every chunk.
             stop: whether to stop: after the chunk that is running, or without it if it takes too long.
+            num_good: how many draws of a chunk, from its first on, are as they should be.
+
+        Returns:
+            Whether all draws were good; else the run ends before the first that is not, however draws are cut.
         """
         stop = stop or Stop()
         num = sum(map(num_chains_of, checkpoint.groups))
@@ -176,6 +181,14 @@ class Loop:
             trim = lambda a: np.ascontiguousarray(np.asarray(a)[: int(counters.count)].swapaxes(0, 1))  # noqa: E731
             return states, jax.tree.map(trim, made)
 
+        def advance_all(count: int) -> list[tuple[Any, Draws]]:
+            """All groups, by so many draws; nothing if the run is to stop and that takes too long."""
+            numbers = (checkpoint.done, count, checkpoint.t, checkpoint.steps, warmup)
+            counters = Counters(*(np.asarray(number, np.int32) for number in numbers))
+            groups = [(*group, counters) for group in zip(keys, checkpoint.groups, strict=True)]
+            moved = in_threads(advance, groups, is_over=lambda: stop.is_overdue(SECONDS_FOR_CHUNK))
+            return moved if len(moved) == len(groups) else []
+
         stop.is_deferred = True
         while checkpoint.done < total and not stop.is_asked:
             is_warming_up = checkpoint.done < tune
@@ -184,17 +197,25 @@ class Loop:
                 efficiency = partial(_efficiency, checkpoint.warm)
                 checkpoint.steps = self.kernel.steps_when_tuned(checkpoint.states, efficiency)
                 pace = max(1, pace * before // checkpoint.steps)
-                checkpoint.warm = []
             count = min(pace, most, (tune if is_warming_up else total) - checkpoint.done)
-            numbers = (checkpoint.done, count, checkpoint.t, checkpoint.steps, warmup)
-            counters = Counters(*(np.asarray(number, np.int32) for number in numbers))
-            groups = [(*group, counters) for group in zip(keys, checkpoint.groups, strict=True)]
             begun = perf_counter()
-            moved = in_threads(advance, groups, is_over=lambda: stop.is_overdue(SECONDS_FOR_CHUNK))
-            if len(moved) < len(groups):
+            moved = advance_all(count)
+            if not moved:
                 break
-            checkpoint.groups, draws = [states for states, _ in moved], join_chains([made for _, made in moved])
+            draws = join_chains([made for _, made in moved])
+            good = count if num_good is None else num_good(draws)
+            if good == 0:
+                return False
+            is_cut_short = good < count
+            if is_cut_short:  # the same draws again, up to there
+                count, moved = good, advance_all(good)
+                if not moved:
+                    break
+                draws = join_chains([made for _, made in moved])
+            checkpoint.groups = [states for states, _ in moved]
             seconds = perf_counter() - begun
+            if not is_warming_up:
+                checkpoint.warm = []
             if is_warming_up and schedule.steps is None:
                 checkpoint.warm.append(np.concatenate([draws.x, draws.info.log_density[..., None]], axis=-1))
             checkpoint.done += count
@@ -203,6 +224,9 @@ class Loop:
             pace = max(1, min(4 * count, round(count * LONGEST / seconds)))
             record(checkpoint, draws)
             report(Progress(checkpoint.done, total, tune, draws))
+            if is_cut_short:
+                return False
+        return True
 
 
 def is_small(program: Program, target: Target) -> bool:

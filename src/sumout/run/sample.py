@@ -7,6 +7,8 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,13 +24,16 @@ from sumout.kernels.registry import find_kernel
 from sumout.model.front_ends import as_program
 from sumout.model.program import Nuisance, Program
 from sumout.model.rolled import roll_up_like
+from sumout.model.supports import Count
+from sumout.plan.count_ends import CountEnds, ends_at
 from sumout.plan.other_data import has_same_code, planned, serves
-from sumout.plan.plan import Plan
+from sumout.plan.plan import Plan, plan_for
 from sumout.plan.target import make_target
 from sumout.randomness import Key, as_seed, new_key, split
 from sumout.results.data_tree import PostProcessing
 from sumout.results.likelihood import build_likelihood
 from sumout.results.verdict import judge
+from sumout.run.count_tables import Watch, grown, settle
 from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, is_small
 from sumout.run.progress import is_watched, progress_bar
 from sumout.run.starts import Starts
@@ -81,7 +86,15 @@ class Setup:
         likelihood = (
             self._kept("likelihood", lambda: build_likelihood(self.plan)) if log_likelihood else "not asked for"
         )
-        return self._kept(("postprocessing", log_likelihood), lambda: PostProcessing(self.program, likelihood))
+        neglected = None if self.plan.ends is None else self.plan.neglected
+        return self._kept(
+            ("postprocessing", log_likelihood), lambda: PostProcessing(self.program, likelihood, neglected)
+        )
+
+    @cached_property
+    def watch(self) -> Watch | None:
+        """On what sums over counts leave out; None where nothing is cut."""
+        return None if self.plan.ends is None else self._kept("watch", lambda: Watch(self.plan))
 
     def prepare(self, chains: int, postprocess: PostProcessing) -> None:
         """Begin to compile what a run of so many chains needs, in the background; what it waits for longest first."""
@@ -102,22 +115,24 @@ class Setup:
         return self.program.remember((name, id(self.plan)), make)
 
 
-def set_up(program: Program, kernel: Any, overrides: Mapping[str, str] | None) -> Setup:
-    """The setup for a kernel and overrides of the plan, the same object for the same of them.
+def set_up(program: Program, kernel: Any, overrides: Mapping[str, str] | None, ends: CountEnds | None = None) -> Setup:
+    """The setup for a kernel, overrides of the plan and ends of counts, the same object for the same of them.
 
-    Where what was built for the same model with other data serves, it is that, with these data.
+    Where what was built for the same model with other data serves, it is that, with these data; not where there are
+    unbounded counts, whose tables end where the data say.
     """
+    if ends is not None or any(isinstance(site.support, Count) for site in program.z.values()):
+        return _build(program, kernel, overrides, plan_for(program, overrides, ends))
     label = ("built for", tuple(sorted((overrides or {}).items())))
     first = program.remember(label, lambda: _find_first(program, overrides))
     # Asked again, as more may have been asked about the values of the other's data since.
     if first is not program and serves(planned(first, overrides), program, overrides, build_likelihood):
-        made = _build(first, kernel, overrides)
+        made = _build(first, kernel, overrides, planned(first, overrides))
         return program.remember(("setup", id(made)), lambda: made.of(program))
-    return _build(program, kernel, overrides)
+    return _build(program, kernel, overrides, planned(program, overrides))
 
 
-def _build(program: Program, kernel: Any, overrides: Mapping[str, str] | None) -> Setup:
-    plan = planned(program, overrides)
+def _build(program: Program, kernel: Any, overrides: Mapping[str, str] | None, plan: Plan) -> Setup:
     chosen = find_kernel(kernel, plan)
     program.kin.add(program)
     return plan.structure.program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen, overrides or ()))
@@ -208,15 +223,33 @@ def sample(
         {'chain': 2, 'draw': 50, 'points': 3}
     """
     seed = as_seed(seed)
-    program = as_program(program)
+    user_program = program = as_program(program)
     at_least_one = {"steps": 1 if steps is None else steps, "chunk": 1 if chunk is None else chunk}
     _check_options(program, draws=draws, tune=tune, chains=chains, seed=seed, **at_least_one)
     with stoppable() as stop:
         key_start, key_guard, key_run, key_process = split(new_key(seed), 4)
-        with program.alone(), without_collection():
-            ready, postprocess = _prepare(program, kernel, plan, chains, log_likelihood)
-            program = ready.program
+
+        def build(ends: CountEnds | None = None) -> Setup:
+            with user_program.alone(), without_collection():
+                return set_up(user_program, kernel, plan, ends)
+
+        def begin(ready: Setup) -> PostProcessing:
+            with user_program.alone(), without_collection():
+                postprocess = ready.postprocessing(log_likelihood)
+                ready.prepare(chains, postprocess)
+                return postprocess
+
+        ready, found = build(), None
+        if ready.watch is not None:
+            ready.starts.prepare(chains)
+        else:
+            with user_program.alone(), without_collection():
+                ready, postprocess = _prepare(user_program, kernel, plan, chains, log_likelihood)
         check_plan(ready.plan).raise_or_warn()
+        if ready.watch is not None:
+            ready, found = settle(ready, build, key_start, chains)
+            postprocess = begin(ready)
+        program = ready.program
         options = {
             "kernel": repr(ready.kernel), "seed": seed, "tune": tune,
             "plan": json.dumps(dict(plan or {})), "drawn": ready.plan.drawn,
@@ -231,11 +264,20 @@ def sample(
             with progress_bar(progress, chains) as report:
                 checkpoint = backend.resume(ready.loop.shapes(program, chains))
                 if checkpoint is None:
-                    points, z = ready.starts.find(key_start, chains)
+                    points, z = ready.starts.find(key_start, chains) if found is None else found
                     ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
                     checkpoint = ready.loop.start(key_run, points, z, steps)
+                elif checkpoint.upper:
+                    ready = build(ends_at(user_program, checkpoint.upper))
+                    begin(ready)
                 schedule = Schedule(draws, tune, steps, chunk)
-                ready.loop.run(key_run, checkpoint, program.data, schedule, backend.record, report, stop)
+                checkpoint.upper = ready.program.upper
+                run_on = (key_run, checkpoint, program.data, schedule, backend.record, report, stop)
+                while not ready.loop.run(*run_on, ready.watch):
+                    assert ready.watch is not None
+                    ready = grown(ready, build, ready.watch.outside)
+                    checkpoint.upper = ready.program.upper
+                    backend.run = replace(backend.run, postprocess=begin(ready))
             result = backend.result(checkpoint)
     _conclude(result, progress)
     return result

@@ -31,6 +31,7 @@ from sumout.kernels.leapfrog import Point
 from sumout.kernels.registry import find_kernel
 from sumout.model.initial_values import draw_z
 from sumout.model.program import Data, Nuisance, Program
+from sumout.plan.count_ends import NOT_CUT
 from sumout.plan.free_data import fill_in_data, free_data
 from sumout.plan.plan import Plan, plan_for
 from sumout.plan.target import Target, make_target
@@ -271,7 +272,7 @@ def steps(program: Program, kernel: Kernel | str | None = None, plan: Mapping[st
             f"steps: expected a Program from sumout.program or sumout.density, got {type(program).__name__}."
         )
     freed = free_data(program, plan)
-    made = plan_for(freed, plan)
+    made = plan_for(freed, plan, NOT_CUT)
     chosen = find_kernel(kernel, made)
     label = ("steps", id(made), chosen)
     return freed.remember(label, lambda: Steps(freed, made, chosen.bind(make_target(made))))

@@ -7,7 +7,7 @@ writes both to a folder, from which the run can be resumed.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,6 +39,7 @@ class Checkpoint:
         warm: x and its log density at the draws of the warm-up, `(chain, draw, column)`, where the number of steps will
             depend on them; in pieces.
         seconds: that the draws after the warm-up took.
+        upper: where sums over counts are cut, by name.
     """
 
     groups: list[Any]
@@ -47,6 +48,7 @@ class Checkpoint:
     steps: int
     warm: list[np.ndarray]
     seconds: float
+    upper: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def states(self) -> Any:
@@ -56,6 +58,8 @@ class Checkpoint:
 
 class TraceBackend(Protocol):
     """What the loop and `sumout.sample` need of a place for draws."""
+
+    run: "Run"  # changed where tables become longer while it goes on
 
     def resume(self, like: Any) -> Checkpoint | None:
         """The checkpoint to go on from, None for a run from its start; `like` are states, or their shapes and types."""

@@ -25,6 +25,7 @@ from sumout.store.format import (
     CHECKPOINT,
     CONSTANT,
     COORDS,
+    ENDS,
     FORMAT,
     OBSERVED,
     SECONDS,
@@ -72,7 +73,8 @@ class FolderBackend:
         if done <= self.tune:
             warm = [content[WARM] for content in map(read_part, parts) if WARM in content]
         self._written = done
-        return Checkpoint([states], done, t, steps, warm, float(last[SECONDS]))
+        upper = {name.removeprefix(f"{ENDS}/"): end for name, end in last.items() if name.startswith(f"{ENDS}/")}
+        return Checkpoint([states], done, t, steps, warm, float(last[SECONDS]), upper)
 
     def record(self, checkpoint: Checkpoint, draws: Draws) -> None:
         """Keep a chunk; write it, with those before it, when it is time."""
@@ -105,6 +107,7 @@ class FolderBackend:
         drawn = sum(draws.x.shape[1] for draws in self._waiting)
         arrays[CHECKPOINT] = np.array([checkpoint.done, checkpoint.t, checkpoint.steps, drawn])
         arrays[SECONDS] = np.array(checkpoint.seconds)
+        arrays.update({f"{ENDS}/{name}": np.asarray(end) for name, end in checkpoint.upper.items()})
         if self._number == 0:
             program, observed = self.run.postprocess.program, self.run.postprocess.observed
             for group, known in ((OBSERVED, observed), (CONSTANT, program.constant), (COORDS, program.coords)):

@@ -29,6 +29,7 @@ FORMAT = 1
 ABOUT = "run.json"
 # Arrays in a part beside the draws; in the checkpoint stand draws, kernel steps, steps a draw, and draws in this part.
 STATE, WARM, CHECKPOINT, SECONDS, TUNED = "state", "warm", "place", "seconds", "tuned"
+ENDS = "count_ends"  # of sums over counts that were cut
 OBSERVED, CONSTANT, COORDS = "observed_data", "constant_data", "coords"
 NAME = re.compile(r"part-(?P<number>\d{6,})-(?P<checksum>[0-9a-f]{8})\.npz")
 UNFINISHED = ".unfinished"

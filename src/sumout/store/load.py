@@ -13,11 +13,12 @@ from xarray.core import indexing
 
 from sumout.calls import public
 from sumout.errors import OptionError, SamplingWarning, StoreError
-from sumout.results.data_tree import Groups, build_tree
+from sumout.results.data_tree import Groups, build_tree, describe_upper
 from sumout.store.format import (
     CHECKPOINT,
     CONSTANT,
     COORDS,
+    ENDS,
     OBSERVED,
     SECONDS,
     STATE,
@@ -83,7 +84,10 @@ def load(store: str | os.PathLike[str], *, skip_damaged: bool = False) -> "xr.Da
         "complete": drawn >= noted["draws"],
     }
     tuned, about = _by_group(last).get(TUNED, {}), _by_group(read_part(files[0]))
-    no_draws = (STATE, TUNED, OBSERVED, CONSTANT, COORDS)
+    ends = _by_group(last).get(ENDS, {})
+    if ends:
+        attrs["count_ends"] = describe_upper(ends)
+    no_draws = (STATE, TUNED, ENDS, OBSERVED, CONSTANT, COORDS)
     groups = {group: named for group, named in _by_group(first).items() if group not in no_draws}
     # With one draw of one chain, for dimensions and labels; then all draws in its place.
     one = {group: {name: value[:1, :1] for name, value in named.items()} for group, named in groups.items()}
