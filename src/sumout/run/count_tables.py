@@ -72,7 +72,7 @@ class Watch:
 
         def one(i: Array, found: Array) -> Array:
             here = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, i, keepdims=False), (x, z))
-            return found.at[i].set(neglected(*here, data))
+            return found.at[i].set(neglected(here[0], here[1], data))
 
         return jax.lax.fori_loop(0, count, one, jnp.zeros(len(x)))
 
