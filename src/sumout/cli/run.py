@@ -110,4 +110,15 @@ def is_of_stored_run(path: Path, store: Path | None) -> bool:
         return False
     with path.open("rb") as file:
         start = file.read(4096)
-    return start.startswith(b"\x89HDF\r\n") or b" \xc2\xb7 sumout</title>" in start
+    return b" \xc2\xb7 sumout</title>" in start or (start.startswith(b"\x89HDF\r\n") and _is_result(path))
+
+
+def _is_result(path: Path) -> bool:
+    """Whether an HDF5 file is a result of sumout: another one is not to be replaced unasked."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            return "posterior" in file and file["posterior"].attrs.get("inference_library") in ("sumout", b"sumout")
+    except OSError:
+        return False
