@@ -145,11 +145,12 @@ def test_log_likelihoods(name):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8), found, expected)
 
 
-def test_a_site_of_many_values_is_drawn_where_no_pattern_fills_its_table():
+def test_a_site_of_many_values_is_summed_value_by_value_where_no_pattern_fills_its_table():
     structure = sumout.read(change_point())
-    assert make_plan(structure).sums_all
-    (choice,) = make_plan(structure, patterns=()).choices["k"]
-    assert choice.method == "metropolis"
+    for patterns, is_matched in ((PATTERNS, True), ((), False)):
+        plan = make_plan(structure, patterns=patterns)
+        assert plan.sums_all
+        assert (plan.summation.blocks[0].matched is not None) == is_matched
 
 
 def test_a_change_point_is_looked_for_once(monkeypatch):

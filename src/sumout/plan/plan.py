@@ -149,7 +149,7 @@ def plan_for(program: Program, overrides: Mapping[str, str] | None = None, ends:
         overrides: methods by name of site, as in `plan=` of `sumout.sample`.
         ends: where sums over counts are cut. Without, some that suit a first look; `NOT_CUT`: such counts are drawn.
     """
-    checked = _check_overrides(program, overrides)
+    checked = check_overrides(program, overrides)
     label = ("plan", tuple(sorted(checked.items())))
     if program.source is not None or program.upper or program.count_terms_named is None or ends is NOT_CUT:
         return _plan_as_it_is(program, checked)
@@ -215,7 +215,7 @@ def make_plan(
         patterns: those that may be used. With fewer of them sums and draws are as right, but cost more, so that other
             sites may be summed out.
     """
-    overrides = _check_overrides(structure.program, overrides)
+    overrides = check_overrides(structure.program, overrides)
     methods = np.full(structure.num_sites, "", object)
     reasons = np.full(structure.num_sites, "", object)
     for name in structure.program.z:
@@ -242,7 +242,8 @@ def make_plan(
     )
 
 
-def _check_overrides(program: Program, overrides: Mapping[str, str] | None) -> dict[str, str]:
+def check_overrides(program: Program, overrides: Mapping[str, str] | None) -> dict[str, str]:
+    """The overrides of a plan as a dict; refused where a site or a method is not known."""
     if overrides is not None and not isinstance(overrides, Mapping):
         raise OptionError(
             f'plan={overrides!r}: expected a dict from the name of a site to a method, such as {{"z": "draw"}}.'

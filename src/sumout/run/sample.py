@@ -27,7 +27,7 @@ from sumout.model.rolled import roll_up_like
 from sumout.model.supports import Count
 from sumout.plan.count_ends import CountEnds, ends_at
 from sumout.plan.other_data import has_same_code, planned, serves
-from sumout.plan.plan import Plan, plan_for
+from sumout.plan.plan import Plan, check_overrides, plan_for
 from sumout.plan.target import make_target
 from sumout.randomness import Key, as_seed, new_key, split
 from sumout.results.data_tree import PostProcessing
@@ -123,7 +123,8 @@ def set_up(program: Program, kernel: Any, overrides: Mapping[str, str] | None, e
     """
     if ends is not None or any(isinstance(site.support, Count) for site in program.z.values()):
         return _build(program, kernel, overrides, plan_for(program, overrides, ends))
-    label = ("built for", tuple(sorted((overrides or {}).items())))
+    overrides = check_overrides(program, overrides)
+    label = ("built for", tuple(sorted(overrides.items())))
     first = program.remember(label, lambda: _find_first(program, overrides))
     # Asked again, as more may have been asked about the values of the other's data since.
     if first is not program and serves(planned(first, overrides), program, overrides, build_likelihood):
