@@ -87,7 +87,12 @@ def cut_at(program, length):
     return plan_for(program, None, ends_at(program, {n: np.full(program.z[n].shape, length - 1) for n in names}))
 
 
-@pytest.mark.parametrize("name", MODELS)
+SLOW = ("indicators", "thinned")  # to compile
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.calibration] * (name in SLOW)) for name in MODELS]
+)
 def test_sums_equal_far_longer_ones(name):
     program = program_of(name)
     plan = plan_for(program)
@@ -101,7 +106,13 @@ def test_sums_equal_far_longer_ones(name):
     np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["poisson", "indicators", "noise", "thinned"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.calibration] * (name in SLOW))
+        for name in ("poisson", "indicators", "noise", "thinned")
+    ],
+)
 def test_what_is_left_out_is_bounded(name):
     """At 3 ends and 24 points of each of 4 models, from where nearly all is left out to where hardly anything is."""
     program, z = program_of(name), some_z(program_of(name))

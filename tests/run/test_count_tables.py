@@ -52,6 +52,7 @@ def test_a_run_that_leaves_the_region_is_right(wandering):
     assert abs(((n - 0.98 * rate) / np.sqrt(0.98 * rate)).mean()) < 5 / np.sqrt(n.size)
 
 
+@pytest.mark.calibration
 def test_draws_do_not_depend_on_chunks(wandering):
     program, result = wandering
     again = run(program, chunk=7)

@@ -92,6 +92,7 @@ def test_fields_summary_and_predictions(finished, capsys):
     np.testing.assert_array_equal(predicted["coin"], draws["coin"])
 
 
+@pytest.mark.calibration
 def test_chains_in_sequence_and_alone():
     for options in ({"chain_method": "sequential"}, {"num_chains": 1, "thinning": 2}):
         mcmc = make(num_samples=200, **options)
@@ -190,6 +191,7 @@ assert abs(float(draws["a"].mean()) - 1.1) < 0.2, draws["a"].mean()
 """
 
 
+@pytest.mark.calibration
 def test_chains_over_devices():
     cached = {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
     cached |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}

@@ -25,6 +25,7 @@ def exact_moments(num_yes, num_no):
 
 
 @pytest.mark.filterwarnings("ignore", category=ModelWarning)
+@pytest.mark.calibration
 def test_the_examples_give_the_posterior():
     """Every bound is at least five errors of the number it judges; gradients with a finite step have a bias besides."""
     scope = {"__name__": "examples"}
