@@ -150,3 +150,36 @@ def test_a_grid_gives_what_components_give(name, monkeypatch):
             np.add.at(exact, (np.arange(len(values)), same[:, k]), expected[numbers][:, k])
         exact = np.take_along_axis(exact, same, axis=1).clip(0, 1)
         assert (np.abs(shares - exact) < 5.5 * np.sqrt(exact * (1 - exact) / len(keys)) + 1e-6).all()
+
+
+def mixed():
+    """Some rows are chains; in the others each step is joined to the one before the last, too."""
+    is_plain = (np.arange(ROWS) % 3 > 0)[:, None]
+
+    def log_density(x, z, data):
+        z = z["z"]
+        further = jnp.where(is_plain, 0.0, x["a"] * (z[:, 2:] == z[:, :-2])).sum()
+        along = x["a"] * (z[:, 1:] == z[:, :-1]).sum() + further
+        return along + dist.Normal(z, 1.0).log_prob(data["y"]).sum() - x["a"] ** 2
+
+    return sumout.density(log_density, x={"a": REAL}, z={"z": sumout.finite(2, (ROWS, STEPS))}, data={"y": Y.T})
+
+
+def test_an_array_with_other_components_is_no_grid():
+    """The chains of an array may stand in a grid only if all of its sites are of chains, or on their own."""
+    program = mixed()
+    structure = sumout.read(program)
+    summation = make_plan(structure).summation
+    assert summation is not None
+    x = jnp.array([0.7])
+    z = {"z": jnp.zeros((ROWS, STEPS), int)}
+    states = jnp.asarray(np.indices((2,) * STEPS).reshape(STEPS, -1).T)
+
+    def of_row(row):
+        y, plain = Y.T[row], row % 3 > 0
+        each = x[0] * (states[:, 1:] == states[:, :-1]).sum(1) + dist.Normal(states, 1.0).log_prob(y).sum(1)
+        further = x[0] * (states[:, 2:] == states[:, :-2]).sum(1)
+        return jax.nn.logsumexp(each + (0.0 if plain else further))
+
+    expected = sum(of_row(row) for row in range(ROWS)) - x[0] ** 2
+    np.testing.assert_allclose(summation.log_density(x, z, program.data), expected, rtol=1e-5)

@@ -25,13 +25,13 @@ class _Steps(NamedTuple):
     num_columns: int
 
 
-def find_grids(structure: Structure, chains: Sequence[np.ndarray], summed: np.ndarray) -> list[np.ndarray]:
+def find_grids(structure: Structure, chains: Sequence[np.ndarray], alone: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Grids of sites, `(levels, columns)`, each joined only to the next in its column, if at all.
 
     Args:
         structure: the reading.
-        chains: the sites of each component of more than one.
-        summed: mask over the sites that are summed out; a grid has no others.
+        chains: the sites of each component that may be one.
+        alone: sites that are summed out, too, and joined to nothing. A grid has no sites but these and those of chains.
     """
     if not chains:
         return []
@@ -43,6 +43,9 @@ def find_grids(structure: Structure, chains: Sequence[np.ndarray], summed: np.nd
     for sites in chains:
         is_joined[sites] = True
         longest[name_of[sites[0]]] = max(longest[name_of[sites[0]]], len(sites))
+    may_stand = is_joined.copy()
+    for sites in alone:
+        may_stand[sites] = True
     edges = structure.edges[is_joined[structure.edges].all(axis=1)]
     within = name_of[edges[:, 0]] == name_of[edges[:, 1]]
     steps = {
@@ -58,7 +61,7 @@ def find_grids(structure: Structure, chains: Sequence[np.ndarray], summed: np.nd
             continue
         grid = np.concatenate(found)
         most = max(int(longest[number]) for number in queue)
-        if summed[grid].all() and grid.shape[1] > FEW_RUNS and len(grid) <= GRID_WASTE * most:
+        if may_stand[grid].all() and grid.shape[1] > FEW_RUNS and len(grid) <= GRID_WASTE * most:
             grids.append(grid)
     return grids
 

@@ -173,12 +173,14 @@ def build_summation(
     summed = np.zeros(structure.num_sites, bool)
     for component in components:
         summed[component.sites] = True
-    grids = find_grids(structure, [component.sites for component in components if _is_chain(component)], summed)
+    chains = [component.sites for component in components if _is_chain(component)]
+    alone = [component.sites for component in components if component.alone]
+    grids = find_grids(structure, chains, alone)
     in_grid = np.zeros(structure.num_sites, bool)
     for grid in grids:
         in_grid[grid] = True
     left = [component for component in components if not in_grid[component.sites].all()]
-    alone = np.concatenate([np.zeros(0, np.int64), *(c.sites for c in left if c.alone)])
+    alone = np.concatenate([np.zeros(0, np.int64), *alone])
     joined = [component for component in left if not component.alone]
     groups: dict[tuple, list[Component]] = {}
     for component in joined:
