@@ -6,9 +6,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax.scipy.special import xlog1py, xlogy
 from numpyro.distributions import constraints
 
 import sumout
+from sumout.jaxpr.flatten import flatten
+from sumout.jaxpr.lazy_broadcast import Combination, Deferred, evaluate
 from sumout.plan.plan import plan_for
 from sumout_studies.models import STUDIES
 
@@ -117,3 +120,81 @@ def test_the_transitions_of_a_chain_are_computed_once():
     ((_, tables),) = plan_for(program, None).summation._tables(jnp.zeros(program.num_x), z, program.data)
     assert [part.table.shape for part in tables.joint] == [(1, 3, 3, 1)]
     assert tables.single.shape == (16, 3, 1)
+
+
+# What is put off until something needs it in full: columns × rows, of which x has numbers for each.
+COLUMNS, ROWS = 30, 20
+INDEX = np.arange(COLUMNS * ROWS).reshape(COLUMNS, ROWS) % 5 - 1 + 2 * (np.arange(ROWS) == 3)
+
+
+def a_choice(x, z, data):
+    return jnp.log(jnp.where(z[:, None] == 1, x[:COLUMNS, None], x[:ROWS])) * 2.0
+
+
+def a_table(x, z, data):
+    """With look-ups before its beginning, which count from its end, and past its end, which are NaN."""
+    return jnp.log(x[:4].at[data["index"] * z[0]].get(mode="fill"))
+
+
+def a_table_that_is_asked_about_nan(x, z, data):
+    found = jnp.log(x[:4].at[data["index"] * z[0]].get(mode="fill"))
+    return jnp.where(found > -10.0, found, -3.0)
+
+
+def short_rows(x, z, data):
+    rows = jnp.broadcast_to(jnp.log(x[:12]).reshape(1, ROWS // 5, 3), (COLUMNS, ROWS // 5, 3))
+    return jnp.take_along_axis(rows, data["index"][:, : ROWS // 5, None] % 3 + 0 * z[0], axis=2)[..., 0]
+
+
+def counts(x, z, data):
+    p = x[0] * z[0]
+    return xlogy(data["index"] + 1.0, p) + xlog1py(data["index"] + 2.0, -p / 100)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (a_choice, Deferred),
+        (a_table, Deferred),
+        (a_table_that_is_asked_about_nan, Deferred),
+        (short_rows, None),
+        (counts, Combination),
+    ],
+)
+def test_what_is_put_off_is_the_same_in_the_end(function, kind):
+    x, data = jnp.linspace(0.2, 3.0, COLUMNS), {"index": jnp.asarray(INDEX)}
+    closed = flatten(function, x, jnp.ones(COLUMNS, int), data)
+    (out,) = closed.jaxpr.outvars
+    for number in (1, 0):
+        z = jnp.full(COLUMNS, number)
+        expected = function(x, z, data)
+
+        def weighed(x, number=number):
+            found = evaluate(closed.jaxpr, closed.consts, [x, jnp.array([number]), data["index"]])[out]
+            return jnp.where(jnp.isfinite(found.full), jnp.sin(found.full), 0.0).sum(), found.full
+
+        def directly(x, z=z):
+            found = function(x, z, data)
+            return jnp.where(jnp.isfinite(found), jnp.sin(found), 0.0).sum()
+
+        gradient, found = jax.grad(weighed, has_aux=True)(x)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        if np.isfinite(expected).all():
+            np.testing.assert_allclose(gradient, jax.grad(directly)(x), rtol=1e-4, atol=1e-4)
+    made = evaluate(closed.jaxpr, closed.consts, [x, jnp.array([1]), data["index"]]).values()
+    assert kind is None or any(isinstance(one, kind) for one in made)
+
+
+def test_weights_that_cancel_do_not_make_up_for_the_impossible():
+    """At z = 0 log(z p) is −∞ for each of the data, whatever the sum of their weights."""
+
+    def log_density(x, z, data):
+        return xlogy(data["w"], z["z"][:, None] * x["p"]).sum() - x["p"] ** 2
+
+    weights = np.tile([1.0, -1.0], (20, 3))
+    z = {"z": sumout.finite(2, 20)}
+    program = sumout.density(log_density, x={"p": (constraints.unit_interval, ())}, z=z, data={"w": weights})
+    summation = plan_for(program, None).summation
+    tables = summation.blocks[0].log_weights(jnp.zeros(1), {"z": jnp.zeros(20, int)}, program.data)
+    np.testing.assert_array_equal(tables[0], -np.inf)
+    np.testing.assert_allclose(tables[1], 0.0, atol=1e-6)

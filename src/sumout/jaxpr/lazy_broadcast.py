@@ -98,16 +98,22 @@ class Combination:
     @cached_property
     def content(self) -> Any:
         """The array, as small as may be."""
-        return reduce(jnp.add, self.products(self.weights))
+        pairs = zip(self.numbers, self.weights, strict=True)
+        return reduce(jnp.add, [multiply(jnp.reshape(number, ()), each) for number, each in pairs])
 
     @property
     def full(self) -> Any:
         """The array laid out."""
         return jnp.broadcast_to(self.content, self.shape)
 
-    def products(self, weights: Sequence[Any]) -> list[Any]:
-        """The numbers times other weights."""
-        return [multiply(jnp.reshape(c, ()), w) for c, w in zip(self.numbers, weights, strict=True)]
+    def sum_by(self, add_up: Callable[[Any], Any], weights: Sequence[Any]) -> Any:
+        """Σ number · (sums of its weights). Weights that cancel do not make up for a number that is −∞."""
+        terms = []
+        for number, each in zip(self.numbers, weights, strict=True):
+            number = jnp.reshape(number, ())
+            finite, infinite = add_up(each), add_up(jnp.abs(each))
+            terms.append(multiply(number, jnp.where(jnp.isfinite(number), finite, infinite)))
+        return reduce(jnp.add, terms)
 
     def times(self, factor: Any) -> "Combination":
         """All numbers times another."""
@@ -223,7 +229,8 @@ def _defer_look_up(eqn: Any, operands: list[Any]) -> Deferred | None:
         return None
     if indices.content.size == indices.shape[-1] or out.size < SMALLER * prod(operand.shape):
         return None  # one look-up, or few
-    if params["mode"] is lax.GatherScatterMode.FILL_OR_DROP and params["fill_value"] is not None:
+    fills = params["mode"] is lax.GatherScatterMode.FILL_OR_DROP
+    if fills and not np.isnan(np.nan if params["fill_value"] is None else params["fill_value"]):
         return None
     last = np.array([operand.shape[axis] - params["slice_sizes"][axis] for axis in numbers.start_index_map])
 
@@ -232,7 +239,7 @@ def _defer_look_up(eqn: Any, operands: list[Any]) -> Deferred | None:
         typed = eqn.replace(outvars=[Var(out.update(dtype=table.dtype))])
         found = _gather(typed, [Spread(table, operand.shape), indices])
         content = found[0] if found is not None else bind(typed, [table, indices.full])[0]
-        if params["mode"] is not lax.GatherScatterMode.FILL_OR_DROP:
+        if not fills:
             return content
         # What is past the end of the table is NaN, and what has been done with the table was done with that, too.
         where = indices.content if found is not None else indices.full

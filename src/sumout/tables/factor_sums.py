@@ -45,7 +45,7 @@ class Sums:
             first = factors[bundle[0]]
             if len(bundle) == 1 and isinstance(first, Combination):
                 full = [jnp.broadcast_to(w, first.shape).ravel().astype(total.dtype) for w in first.weights]
-                total += reduce(jnp.add, first.products([owned.sums(weights, self.size) for weights in full]))
+                total += first.sum_by(lambda weights, owned=owned: owned.sums(weights, self.size), full)
             else:
                 total += owned.sums(jnp.concatenate([factors[i].full.ravel() for i in bundle]), self.size)
         return _never_nan(total)
