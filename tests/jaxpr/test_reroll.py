@@ -112,8 +112,9 @@ def rolled(fn, num):
 
 def assert_same(fn, closed, args):
     again = lambda *args: jaxpr_as_fun(closed)(*args)[0]  # noqa: E731
-    np.testing.assert_allclose(again(*args), fn(*args), rtol=1e-10)
-    np.testing.assert_allclose(jax.grad(again)(*args), jax.grad(fn)(*args), rtol=1e-9, atol=1e-9)
+    (value, gradient), (expected, slope) = (jax.jit(jax.value_and_grad(each))(*args) for each in (again, fn))
+    np.testing.assert_allclose(value, expected, rtol=1e-10)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("fn", LOOPS, ids=lambda fn: fn.__name__)
@@ -194,8 +195,9 @@ def test_random_programs_mean_the_same_when_all_is_rolled_up_that_can_be(seed):
         classes = module._Classes(closed)
         after = jax.make_jaxpr(lambda *args: module._Run(classes, closed, args).results())(x)
     again = lambda x: jaxpr_as_fun(after)(x)[0]  # noqa: E731
-    np.testing.assert_allclose(again(x), fn(x), rtol=1e-9)
-    np.testing.assert_allclose(jax.grad(again)(x), jax.grad(fn)(x), rtol=1e-8, atol=1e-8)
+    (value, gradient), (expected, slope) = (jax.jit(jax.value_and_grad(each))(x) for each in (again, fn))
+    np.testing.assert_allclose(value, expected, rtol=1e-9)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-8, atol=1e-8)
 
 
 ROWS = [[0, 1, 2, 3, 4, 5], [1, 2, 3], [0, 2, 4], [3], [5, 3, 1], [0, 0, 1, 1], [2, 3, 2, 3], [4, 4], [0, 5, 5, 2]]
