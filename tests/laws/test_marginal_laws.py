@@ -99,7 +99,9 @@ def test_site_by_site(name):
     check_law(program, summation)
 
 
-@pytest.mark.parametrize("name", ["scan_hmm", "switches", "one_way", "bare_end"])
+@pytest.mark.parametrize(
+    "name", ["scan_hmm", pytest.param("switches", marks=pytest.mark.calibration), "one_way", "bare_end"]
+)
 def test_long_chains_by_products_in_logarithms_and_site_by_site(name):
     program = ENUMERABLE[name](80)
     others = [pattern for pattern in PATTERNS if pattern.name != "scaled messages"]
