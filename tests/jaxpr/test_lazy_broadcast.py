@@ -6,7 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from jax.scipy.special import xlog1py, xlogy
+from jax.scipy.special import log_ndtr, xlog1py, xlogy
 from numpyro.distributions import constraints
 
 import sumout
@@ -141,6 +141,11 @@ def a_table_that_is_asked_about_nan(x, z, data):
     return jnp.where(found > -10.0, found, -3.0)
 
 
+def a_table_in_a_function_with_its_own_derivative(x, z, data):
+    """Such a function is traced for one shape, which is not that of the table."""
+    return jnp.logaddexp(log_ndtr(x[:4][data["index"] % 4 * z[0]]), 0.5) * 2.0
+
+
 def short_rows(x, z, data):
     rows = jnp.broadcast_to(jnp.log(x[:12]).reshape(1, ROWS // 5, 3), (COLUMNS, ROWS // 5, 3))
     return jnp.take_along_axis(rows, data["index"][:, : ROWS // 5, None] % 3 + 0 * z[0], axis=2)[..., 0]
@@ -157,6 +162,7 @@ def counts(x, z, data):
         (a_choice, Deferred),
         (a_table, Deferred),
         (a_table_that_is_asked_about_nan, Deferred),
+        (a_table_in_a_function_with_its_own_derivative, Deferred),
         (short_rows, None),
         (counts, Combination),
     ],

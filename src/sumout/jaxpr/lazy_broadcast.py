@@ -185,7 +185,8 @@ def _defer(eqn: Any, operands: list[Any]) -> Deferred | None:
     if put_off and (is_elementwise(eqn) or kind is Kind.SELECT):
         first = put_off[0]
         others = [operand for operand in operands if not isinstance(operand, Deferred)]
-        if all(o.key == first.key for o in put_off) and all(o.content.size == 1 for o in others):
+        is_possible = all(o.key == first.key for o in put_off) and all(o.content.size == 1 for o in others)
+        if is_possible and (not _has_own_shape(eqn) or all(part.shape == first.shape for part in first.parts)):
             whole = range(len(first.parts))
             parts = [_on_part(eqn, [o.parts[i] if isinstance(o, Deferred) else o for o in operands]) for i in whole]
             return Deferred(tuple(parts), first.join, first.shape, first.key)
@@ -194,9 +195,14 @@ def _defer(eqn: Any, operands: list[Any]) -> Deferred | None:
     return _defer_look_up(eqn, operands) if kind is Kind.GATHER else None
 
 
+def _has_own_shape(eqn: Any) -> bool:
+    """Whether an elementwise equation can be run on arrays of the shape only that it was traced for."""
+    return eqn.primitive.name == "custom_jvp_call" and logarithm_of(eqn) is None
+
+
 def _on_part(eqn: Any, operands: list[Spread]) -> Spread:
     """An elementwise equation at parts of one shape, and at numbers."""
-    if eqn.primitive.name == "custom_jvp_call" and logarithm_of(eqn) is None:
+    if _has_own_shape(eqn):
         return Spread(_elementwise(eqn, operands)[0], shape_of(eqn.outvars[0]))
     most = max((o.content for o in operands), key=lambda content: (content.size, content.ndim))
     contents = [o.content if o.content.size > 1 else o.content.reshape((1,) * most.ndim) for o in operands]
@@ -350,7 +356,7 @@ def _elementwise(eqn: Any, operands: list[Spread]) -> list[Any]:
     if logarithm is not None:
         first, second = (operand.content for operand in operands)
         return [multiply(with_rule(logarithm, False).bind(second, accuracy=None), first)]
-    if eqn.primitive.name == "custom_jvp_call":  # takes the shape it was made for; what is left out is not computed
+    if _has_own_shape(eqn):  # what is left out is not computed
         (whole,) = bind(eqn, [operand.full for operand in operands])
         return [whole[tuple(slice(int(size)) for size in shape)]]
     return bind(eqn, [o.content if o.shape == () else jnp.broadcast_to(o.content, shape) for o in operands])
