@@ -15,6 +15,15 @@ def test_bias_is_complained_of(spread, words):
     np.testing.assert_allclose(table.loc["x[0]", "bias_meter"], spread**2, rtol=0.1)
 
 
+def test_of_an_exact_kernel_the_meter_tells_of_jumps_or_of_too_short_a_run():
+    tree = run(1.2)
+    tree["posterior"].attrs["exact_kernel"] = 1
+    _, text = complaints(tree)
+    assert "the density jumps" in text
+    assert "biased" not in text
+    assert "several times longer" in text
+
+
 def test_rows_of_a_variable_with_other_coordinates_show_its_worst():
     tree = run(
         share=np.full((CHAINS, DRAWS, 4), 0.25) + 1e-3 * np.random.default_rng(0).normal(size=(CHAINS, DRAWS, 4))

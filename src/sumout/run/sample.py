@@ -253,7 +253,7 @@ def sample(
         program = ready.program
         options = {
             "kernel": repr(ready.kernel), "seed": seed, "tune": tune,
-            "plan": json.dumps(dict(plan or {})), "drawn": ready.plan.drawn,
+            "plan": json.dumps(dict(plan or {})), "drawn": ready.plan.drawn, "exact_kernel": int(ready.kernel.is_exact),
         }  # fmt: skip
         run = Run(ready.kernel, postprocess, options, draws, key_process, stop)
         if store is None:
