@@ -4,11 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 BENCH_READY := .venv/.ready-bench
+DOCS_READY := .venv/.ready-docs
 
 # pyright comes whole from pip; it need not look for newer versions of itself.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: studies test calibrate bench format clean
+.PHONY: studies test calibrate bench docs gallery format clean
 
 studies: $(READY)
 	$(BIN)/sumout studies
@@ -33,12 +34,21 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks $(BENCH)
 
+# Into site/, without the network; a warning is an error.
+docs: $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Runs the scripts of the gallery and draws its pictures again.
+gallery: $(READY)
+	$(BIN)/python docs/draw_gallery.py
+	$(BIN)/python docs/draw_structures.py
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache build dist
+	rm -rf .venv .pytest_cache .ruff_cache build dist site
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -47,4 +57,8 @@ $(READY): pyproject.toml constraints.txt
 
 $(BENCH_READY): $(READY)
 	$(BIN)/python -m pip install -c constraints.txt -e ".[bench]"
+	touch $@
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install -c constraints.txt -e ".[docs]"
 	touch $@

@@ -13,7 +13,7 @@ import sumout
 SOURCE = Path(sumout.__file__).parent
 TESTS = Path(__file__).parent
 ACROSS = {"laws", "truth", "hostile"}  # folders of tests that are about no one module
-OF_NO_MODULE = {TESTS / "test_architecture.py", TESTS / "test_benchmarks.py", TESTS / "test_docs.py"}
+OF_NO_MODULE = {TESTS / f"test_{name}.py" for name in ("architecture", "benchmarks", "docs", "site")}
 # Each room may import from the rooms before it.
 WALK = (
     "errors",

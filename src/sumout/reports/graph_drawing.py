@@ -27,9 +27,13 @@ def network(structure: Structure) -> Html:
             f"The {num:,} discrete sites with {structure.num_edges:,} pairs of neighbours are too many to draw "
             f"(at most {MOST_NODES} sites and {MOST_EDGES:,} pairs are)."
         )
-    places = place(structure)
-    caption = f"{num} discrete sites, {structure.num_edges} pairs of neighbours"
-    return tag("figure", tag("div", _draw(structure, places, caption), class_="wide scroll"), _key(structure))
+    return tag("figure", tag("div", drawing(structure), class_="wide scroll"), _key(structure))
+
+
+def drawing(structure: Structure) -> Html:
+    """The picture alone."""
+    caption = f"{structure.num_sites} discrete sites, {structure.num_edges} pairs of neighbours"
+    return _draw(structure, place(structure), caption)
 
 
 def place(structure: Structure) -> np.ndarray:
