@@ -24,6 +24,9 @@ MEDIUM_COMPILE: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False} if is_te
 # Code that runs once should not be optimised as if it ran a million times.
 QUICK_COMPILE: dict[str, Any] = {"xla_backend_optimization_level": 0, **MEDIUM_COMPILE} if is_tested() else {}
 
+# In long loops code has to be good, but as long as it does little work in all, not the best.
+BRISK_COMPILE: dict[str, Any] = {"xla_backend_optimization_level": 1, **MEDIUM_COMPILE} if is_tested() else {}
+
 
 def has_few_sites(program: Program) -> bool:
     """Whether it is small as programs go."""
@@ -69,8 +72,8 @@ class Ahead:
 
     def _options(self, largest: int, steps: int) -> dict[str, Any]:
         """How to compile what handles arrays of that many elements at most, in loops of that many steps."""
-        if self._times is not None and self._times * largest <= LITTLE_WORK and steps <= SHORT_LOOP:
-            return QUICK_COMPILE
+        if self._times is not None and self._times * largest <= LITTLE_WORK:
+            return QUICK_COMPILE if steps <= SHORT_LOOP else BRISK_COMPILE
         return MEDIUM_COMPILE if largest <= MEDIUM_ARRAY else {}
 
     def shapes(self, *args: Any) -> Any:

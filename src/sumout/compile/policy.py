@@ -19,9 +19,9 @@ MEDIUM_ARRAY = 16_384
 # model's log likelihood well took 4.0 s instead of 0.8. The coal model (111 × 109 a draw) is above: its likelihoods
 # took 1.2 s quickly compiled instead of 0.15.
 LITTLE_WORK = 40_000_000
-# Steps of loops within loops in one call; code in longer ones is optimised. Post-processing goes through 256 draws in a
-# loop: with another one over the 111 values of the coal model quickly compiled code took 22 ms, optimised 12, and as
-# long to compile.
+# Steps of loops within loops in one call; code in longer ones is optimised, lightly. Post-processing goes through 256
+# draws in a loop: with another one over the 111 values of the coal model quickly compiled code took 26 ms (0.3 s to
+# compile), fully optimised 12 (0.9 s), lightly 6 (0.77 s).
 SHORT_LOOP = 8192
 # Elements of the largest array in a function that is compiled in one piece. Larger reductions and products lose the
 # kernels of a library: with 24,000 elements draws took 1.8 times as long.

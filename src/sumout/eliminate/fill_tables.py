@@ -4,7 +4,8 @@ A factor that depends on one site is known for all its values when all sites are
 One that depends on several is known when they are set to all their joint values: by their roles in the factor where the
 reading can tell them apart (`structure/roles.py`), else by their colours. Sites of one colour never meet in a factor:
 K² evaluations give the tables of all pairs of two colours. Each round of evaluations is a `Round`; each of its
-`Piece`s goes to the cells of one group of buckets.
+`Piece`s goes to the cells of one group of buckets. Where each component is one cell its tables are filled as a whole
+(`joint_tables.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +19,13 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
+from sumout.eliminate.joint_tables import JointRound, add_terms
 from sumout.eliminate.messages import Buckets
+from sumout.eliminate.settings import Setting, joint_settings, make_settings, place_numbers
 from sumout.eliminate.table_parts import Part, Tables
 from sumout.model.program import Data, Nuisance
 from sumout.structure.roles import Roles
 from sumout.structure.structure import Structure
-from sumout.tables.blocks import as_columns, value_rows
 from sumout.tables.factor_sums import Sums, build_sums
 
 
@@ -33,36 +35,21 @@ class Piece:
 
     Attributes:
         group: the number of the group.
-        sums: sums of factors over its cells.
-        axes: the axes of a cell's table along which it lies, one for each site.
+        sums: sums of factors over its cells; or, where there are no axes, over the sites or pairs of sites of a cell
+            by their places in it, `(m, …, m, cells)`.
+        axes: the axes of a cell's table along which it lies, one for each site; None for those of all places at once.
         levels: the first level with such a cell, and the first after the last.
     """
 
     group: int
     sums: Sums
-    axes: tuple[int, ...]
+    axes: tuple[int, ...] | None
     levels: tuple[int, int]
 
-
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """How a round sets a named site: the values of its elements, `(K, n)` or `(K, 1)`, and which elements are set."""
-
-    values: np.ndarray
-    chosen: np.ndarray | None  # None: all of them
-
-    @property
-    def source(self) -> tuple[str, bytes] | None:
-        """The same for settings that put the same number everywhere; None where one number is not enough."""
-        is_one = self.chosen is None and self.values.shape[1] == 1
-        return (self.values.dtype.str, self.values.tobytes()) if is_one else None
-
-    def place(self, old: Array, number: Array) -> Array:
-        """The array with the chosen elements set to their value of that number."""
-        new = jnp.asarray(self.values, old.dtype)[number]
-        if self.chosen is None:
-            return new.reshape((1,) * old.ndim) if len(new) == 1 else new.reshape(old.shape)
-        return jnp.where(self.chosen.reshape(old.shape), new if len(new) == 1 else new.reshape(old.shape), old)
+    def total(self, factors: Sequence[Any]) -> Array:
+        """The sums, or one number if it is the same for all cells."""
+        uniform = None if self.axes is None else self.sums.uniform(factors)
+        return self.sums(factors) if uniform is None else uniform
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +70,11 @@ class Round:
     roles: Roles | None
     pieces: tuple[Piece, ...]
 
+    @property
+    def evaluations(self) -> int:
+        """How many times the factors are evaluated."""
+        return self.num_values ** len(self.axes)
+
     def tables(self, x: Array, z: Nuisance, data: Data) -> list[Array]:
         """For each piece its sums at all joint values, `(K, …, K, cells)`; or `(K, …, K)`, one for all its cells."""
 
@@ -94,27 +86,22 @@ class Round:
                 versions = [place_numbers(z, axis, number) for axis, number in zip(self.axes, numbers, strict=True)]
                 sources = {name: setting.source for name, setting in self.axes[0].items()}
                 factors = self.structure.factors_by_role(x, versions, data, self.roles, sources)
-            return [_sums(piece.sums, factors) for piece in self.pieces]
+            return [piece.total(factors) for piece in self.pieces]
 
         for axis in reversed(range(len(self.axes))):
             at = jax.vmap(at, in_axes=[0 if i == axis else None for i in range(len(self.axes))])
         return at(*(jnp.arange(self.num_values) for _ in self.axes))
 
 
-def place_numbers(z: Nuisance, settings: Mapping[str, Setting], number: Array) -> Nuisance:
-    """Z with every chosen element at its value of that number; a site of one value throughout is held as one number."""
-    return {**z, **{name: setting.place(z[name], number) for name, setting in settings.items()}}
-
-
-def _sums(sums: Sums, factors: Sequence[Any]) -> Array:
-    uniform = sums.uniform(factors)
-    return sums(factors) if uniform is None else uniform
-
-
-def fill_tables(rounds: Sequence[Round], groups: Sequence[Buckets], x: Array, z: Nuisance, data: Data) -> list[Tables]:
+def fill_tables(
+    rounds: Sequence[Round | JointRound], groups: Sequence[Buckets], x: Array, z: Nuisance, data: Data
+) -> list[Tables]:
     """The tables of all groups."""
     filled = [_Filling(group) for group in groups]
     for one in rounds:
+        if isinstance(one, JointRound):
+            filled[one.group].whole += one.table(x, z, data)
+            continue
         for piece, table in zip(one.pieces, one.tables(x, z, data), strict=True):
             filled[piece.group].add(piece, table)
     return [filling.tables() for filling in filled]
@@ -127,9 +114,16 @@ class _Filling:
         self.group = group
         self.single: Any = 0.0
         self.joint: dict[tuple[int, ...], tuple[Array, tuple[int, int]]] = {}
+        # Where each component is one cell: at all its joint values, by site, and by pair of sites.
+        self.whole: Any = 0.0
+        self.by_site: Any = 0.0
+        self.by_pair: Any = None
 
     def add(self, piece: Piece, table: Array) -> None:
         """Add a piece along its axes."""
+        if piece.axes is None:
+            self._add_places(table)
+            return
         num_values, num_axes = self.group.num_values, len(piece.axes)
         is_own = max(piece.axes) < self.group.size
         is_uniform = table.ndim == num_axes
@@ -150,6 +144,16 @@ class _Filling:
         span = min(low, piece.levels[0]), max(high, piece.levels[1])
         self.joint[tuple(sorted(piece.axes))] = before + table, span
 
+    def _add_places(self, table: Float[Array, "K places"] | Float[Array, "K K places"]) -> None:
+        size, num_axes, num_values = self.group.size, table.ndim - 1, self.group.num_values
+        table = table[(slice(num_values),) * num_axes]
+        table = table.reshape(*table.shape[:-1], *(size,) * num_axes, -1)
+        table = table.transpose([*range(num_axes, 2 * num_axes), *range(num_axes), 2 * num_axes])
+        if num_axes == 1:
+            self.by_site += table
+        else:
+            self.by_pair = table if self.by_pair is None else self.by_pair + table
+
     def _by_cell(self, table: Float[Array, "*axes cells"]) -> Float[Array, "levels *axes columns"]:
         levels, _, _, columns = self.group.shape
         if self.group.by_level:
@@ -168,14 +172,22 @@ class _Filling:
         """The tables of all cells."""
         levels, own, _, columns = self.group.shape
         size, rest = self.group.size, self.group.num_axes - self.group.size
+        if is_whole(self.group):
+            by_site = jnp.broadcast_to(self.by_site, (size, self.group.num_values, columns))
+            return Tables((add_terms(by_site, self.by_pair) + self.whole)[None], ())
         single = jnp.broadcast_to(self.single, (levels, *(self.group.num_values,) * size, *(1,) * rest, columns))
         joint = tuple(Part(table, span) for table, span in self.joint.values())
         return Tables(single.reshape(levels, own, columns), joint)
 
 
+def is_whole(group: Buckets) -> bool:
+    """Whether each component of the group is one cell, of three sites or more."""
+    return group.shape[0] == 1 and group.size > 2
+
+
 def plan_rounds(
     structure: Structure, groups: Sequence[Buckets], axes: np.ndarray, summed: np.ndarray
-) -> tuple[Round, ...]:
+) -> tuple[Round | JointRound, ...]:
     """All rounds for the sites of some groups.
 
     Args:
@@ -189,19 +201,40 @@ def plan_rounds(
     scopes = sp.csr_array(structure.scopes[:, places.sites])
     scopes.sort_indices()
     sizes = np.diff(scopes.indptr)
-    rounds = []
+    rounds: list[Round | JointRound] = []
+    jointly: list[tuple[np.ndarray, np.ndarray]] = []  # factors to be evaluated at all joint values; a site of each
     for size in np.unique(sizes[sizes > 0]).tolist():
         rows = np.flatnonzero(sizes == size)
         members = places.sites[scopes[rows].indices.reshape(-1, size)]
+        in_whole = places.in_whole(members)
+        if size > 2 and in_whole.any():
+            jointly.append((rows[in_whole], members[in_whole, 0]))
+            rows, members, in_whole = rows[~in_whole], members[~in_whole], in_whole[~in_whole]
+        if not len(rows):
+            continue
         roles, works = structure.find_roles(places.is_placed, size)
         by_role = works[structure.factor_array(rows)]
         if by_role.any():
             rounds.append(places.round(rows[by_role], members[by_role], [summed] * size, roles))
-        if size > 1:
-            rounds += _by_colour(places, rows[~by_role], members[~by_role])
-        elif not by_role.all():
-            rounds.append(places.round(rows[~by_role], members[~by_role], [summed]))
-    return tuple(rounds)
+        if size == 1:
+            if not by_role.all():
+                rounds.append(places.round(rows[~by_role], members[~by_role], [summed]))
+            continue
+        at_once = ~by_role & in_whole
+        jointly.append((rows[at_once], members[at_once, 0]))
+        rounds += _by_colour(places, rows[~by_role & ~in_whole], members[~by_role & ~in_whole])
+    return (*rounds, *(_jointly(places, jointly) if jointly else ()))
+
+
+def _jointly(places: "_Places", factors: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[JointRound]:
+    """A round for each group with factors that are evaluated at all joint values of their cells."""
+    rows, sites = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in zip(*factors, strict=True))
+    for number in np.unique(places.group[sites]).tolist():
+        inside, group = places.group[sites] == number, places.groups[number]
+        shared = (rows[inside], places.cell[sites[inside]])
+        sums = build_sums(places.structure, shared, group.is_padding.size)
+        settings = joint_settings(places.structure, group.sites[0], group.num_values)
+        yield JointRound(places.structure, number, sums, settings)
 
 
 def _by_colour(places: "_Places", rows: np.ndarray, members: np.ndarray) -> Iterator[Round]:
@@ -233,6 +266,10 @@ class _Places:
         order = np.argsort(keys)
         self._keys, self._axes = keys[order], axes[order, 2]
 
+    def in_whole(self, members: np.ndarray) -> np.ndarray:
+        """Which rows of members, of one component each, have a component that is one cell."""
+        return np.array([is_whole(group) for group in self.groups])[self.group[members[:, 0]]]
+
     def axes(self, owner: np.ndarray, member: np.ndarray) -> np.ndarray:
         """The axis of each member in the table of its owner."""
         return self._axes[np.searchsorted(self._keys, owner * self.structure.num_sites + member)]
@@ -243,26 +280,21 @@ class _Places:
         """The round for factors `rows` that depend on `members` (a row each, one from each of the sets)."""
         first = np.argmax(self.depth[members], axis=1)  # of the members of a factor the deepest is summed out first
         owners = np.take_along_axis(members, first[:, None], axis=1)
-        labels = np.concatenate([self.group[owners], self.axes(owners, members)], axis=1)
+        axes = self.axes(owners, members)
+        in_whole = self.in_whole(members)
+        labels = np.concatenate([self.group[owners], np.where(in_whole[:, None], -1, axes)], axis=1)
         pieces = []
         for label in np.unique(labels, axis=0):
             inside = (labels == label).all(axis=1)
-            shared = (rows[inside], self.cell[owners[inside, 0]])
-            sums = build_sums(self.structure, shared, self.groups[label[0]].is_padding.size)
+            group = self.groups[label[0]]
+            owner, size, at_once = self.cell[owners[inside, 0]], group.is_padding.size, label[1] < 0
+            if at_once:  # an owner for each place in a cell, or pair of places
+                sizes = (*(group.size,) * members.shape[1], size)
+                owner, size = np.ravel_multi_index((*axes[inside].T, owner), sizes), int(np.prod(sizes))
+            sums = build_sums(self.structure, (rows[inside], owner), size)
             levels = -self.depth[owners[inside]]
             span = (int(levels.min()), int(levels.max()) + 1)
-            pieces.append(Piece(int(label[0]), sums, tuple(label[1:].tolist()), span))
+            pieces.append(Piece(int(label[0]), sums, None if at_once else tuple(label[1:].tolist()), span))
         num_values = max(self.groups[piece.group].num_values for piece in pieces)
-        axes = tuple(make_settings(self.structure, chosen, num_values) for chosen in sets)
-        return Round(self.structure, num_values, axes, roles, tuple(pieces))
-
-
-def make_settings(structure: Structure, chosen: np.ndarray, num_values: int) -> dict[str, Setting]:
-    """For every name with chosen sites (a mask) how these are set; a site that has fewer values repeats its first."""
-    settings = {}
-    for name, numbers in structure.site_numbers.items():
-        mask = chosen[numbers]
-        if mask.any():
-            values, _ = value_rows(structure, [name], num_values)
-            settings[name] = Setting(as_columns(values), None if mask.all() else mask)
-    return settings
+        settings = tuple(make_settings(self.structure, chosen, num_values) for chosen in sets)
+        return Round(self.structure, num_values, settings, roles, tuple(pieces))

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from sumout.eliminate.components import Component
 from sumout.eliminate.fill_tables import Round, fill_tables, plan_rounds
 from sumout.eliminate.grid import find_grids
+from sumout.eliminate.joint_tables import JointRound
 from sumout.eliminate.layout import build_buckets, build_grid, grid_axes
 from sumout.eliminate.messages import Buckets
 from sumout.eliminate.table_parts import Tables
@@ -62,13 +63,13 @@ class Summation(NuisanceMove):
     summed: np.ndarray
     blocks: tuple[Gibbs, ...]
     trees: tuple[Trees, ...]
-    rounds: tuple[Round, ...]
+    rounds: tuple[Round | JointRound, ...]
     free: Sums | None
 
     @property
     def evaluations(self) -> int:
         """How many times the factors are evaluated to draw the sites."""
-        in_tables = sum(filling.num_values ** len(filling.axes) for filling in self.rounds)
+        in_tables = sum(filling.evaluations for filling in self.rounds)
         return sum(block.evaluations for block in self.blocks) + in_tables
 
     def log_density(self, x: Array, z: Nuisance, data: Data) -> Float[Array, ""]:

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float
 
 from sumout.compile.policy import MANY_VALUES
 from sumout.eliminate.components import find_components
-from sumout.eliminate.fill_tables import make_settings, place_numbers
+from sumout.eliminate.settings import make_settings, place_numbers
 from sumout.eliminate.summation import Summation, as_index, build_summation
 from sumout.jaxpr.flatten import flatten
 from sumout.model.program import Data, Nuisance, Program
