@@ -94,7 +94,7 @@ def take_rows(program: Program, plate: str, batch: int) -> RowProgram:
             'by `with numpyro.plate("n", N):`, a plain density by `rows=` of sumout.density.'
         )
     size = program.plates[plate].size
-    if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or not 1 <= batch:
+    if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or not batch >= 1:
         raise OptionError(f"minibatch: {batch!r} rows of '{plate}': give a whole number of at least 1.")
     if batch >= size:
         raise OptionError(
@@ -116,8 +116,8 @@ def _take_rows(program: Program, plate: str, batch: int) -> RowProgram:
         except ModelError as error:
             first = first or error
     raise first or ModelError(
-        f"minibatch: no array among the arguments of '{program.name}' has {program.plates[plate].size} rows, as many as "
-        f"plate '{plate}': pass the data as arguments of the model, or let the model pick them itself: "
+        f"minibatch: no array among the arguments of '{program.name}' has {program.plates[plate].size} rows, as plate "
+        f"'{plate}' has: pass the data as arguments of the model, or let the model pick them itself: "
         f'`with numpyro.plate("{plate}", N, subsample_size=B) as rows: … obs=y[rows]`.'
     )
 
@@ -177,10 +177,9 @@ def _take_apart(
     ndim = {name: len(site.shape) - len(site.event_shape) for name, site in small.z.items()}
     site_axes = {name: ndim[name] + dim for name, dim in found.dims.items() if name in ndim}
     hidden = tuple(name for name in small.data if name in axes or name == index)
-    all_rows = {name: array for name, array in program.data.items()}
     return RowProgram(
         plate, program.plates[plate].size, batch, replace(small, free=hidden), outside, dict(axes), index, site_axes,
-        all_rows,
+        dict(program.data),
     )  # fmt: skip
 
 
@@ -207,8 +206,8 @@ def _refuse_crossing(small: Program, plate: str, inside: set[str], of_rows: set[
             )
         if is_term and name not in inside and uses & local:
             raise ModelError(
-                f"minibatch: '{name}' is outside plate '{plate}', but depends on {sorted(uses & local)[0]}, which has a "
-                "value for every row: it joins the rows. Put it inside the plate, or sample without minibatch."
+                f"minibatch: '{name}' is outside plate '{plate}', but depends on {sorted(uses & local)[0]}, which has "
+                "a value for every row: it joins the rows. Put it inside the plate, or sample without minibatch."
             )
         if not is_term and not uses & (local | shared) and name not in small.plates[plate].values:
             kept.append(name)
@@ -242,8 +241,8 @@ def _compare(program: Program, made: RowProgram) -> None:
         is_same = one.shape == other.shape and np.allclose(one, other, tolerance, tolerance, equal_nan=True)
         if not is_same:
             raise ModelError(
-                f"minibatch: the term '{name}' of a program of {made.batch} rows of plate '{made.plate}' is not what it "
-                f"is in that of all {made.size}: it depends on other rows (their mean, the one before), on how many "
+                f"minibatch: the term '{name}' of a program of {made.batch} rows of plate '{made.plate}' is not what "
+                f"it is in that of all {made.size}: it depends on other rows (their mean, the one before), on how many "
                 "there are, or an array of as many elements has other rows. Compute such numbers beforehand and pass "
                 "them as arguments."
             )

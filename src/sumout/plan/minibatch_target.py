@@ -61,12 +61,12 @@ class RowData:
 def draw_rows(key: Any, size: int, batch: int) -> Int[Array, " batch"]:
     """Numbers of the rows of a batch: one of each of `batch` equal parts of the rows, each row as likely.
 
-    In whole numbers: row ⌊(k N + t) / B⌋ of part k, with t uniform on 0, …, N − 1; k N is split before t is added, as it
-    may have more than 32 bits.
+    In whole numbers: row ⌊(k N + t) / B⌋ of part k, with t uniform on 0, …, N − 1; k N is split before t is added, as
+    it may have more than 32 bits.
     """
     words, _ = random_words(key, jax.lax.iota(jnp.uint32, batch), NUMBERS)
     first, rest = np.divmod(np.arange(batch) * np.int64(size), batch)
-    return first.astype(np.int32) + (rest.astype(np.int32) + _scaled(words, size)) // batch
+    return jnp.asarray(first, jnp.int32) + (jnp.asarray(rest, jnp.int32) + _scaled(words, size)) // batch
 
 
 def _scaled(words: Array, size: int) -> Array:
@@ -170,7 +170,7 @@ def _add_compensated(total: Any, terms: Any) -> Any:
     return jax.tree.map(jnp.add, high, terms), low
 
 
-def any_z(program: Program) -> Nuisance:
+def any_z(program: Program) -> dict[str, Any]:
     """A value of every site, for functions that do not look at it."""
     return {
         name: np.zeros(site.shape, site.dtype) if isinstance(site.support, Count) else value_number(site, 0)
@@ -183,8 +183,8 @@ def _refuse_drawn(rows: RowProgram, plan: Plan) -> None:
         name = plan.drawn[0]
         reason = plan.choices[name][0].reason
         raise ModelError(
-            f"minibatch: '{name}' cannot be summed out ({reason}), and drawn for some rows at a time it would add noise "
-            f"that grows with the {rows.size} rows of plate '{rows.plate}'. Sample without minibatch."
+            f"minibatch: '{name}' cannot be summed out ({reason}), and drawn for some rows at a time it would add "
+            f"noise that grows with the {rows.size} rows of plate '{rows.plate}'. Sample without minibatch."
         )
 
 
@@ -241,7 +241,8 @@ class MinibatchTarget(Target):
         """The difference of two log densities from the same batch: the integral of its gradient (Gauss's rule)."""
         del z
         step = after - before
-        return sum(weight * (self._gradient(before + t * step, data) @ step) for t, weight in GAUSS)
+        slopes = [weight * (self._gradient(before + t * step, data) @ step) for t, weight in GAUSS]
+        return jnp.sum(jnp.stack(slopes))
 
     def _gradient(self, u: Array, data: RowData) -> Array:
         assert self.sums is not None

@@ -84,9 +84,8 @@ def check_against_all(
     found = []
     if too_wide[i] > limit:
         word = "wider" if wide[i] > 0 else "narrower"
-        found.append(
-            f"the draws of {names[i]} are {word} than the posterior (bias meter {1 + wide[i]:.2f} ± {wide_error[i]:.2f})"
-        )
+        meter = f"bias meter {1 + wide[i]:.2f} ± {wide_error[i]:.2f}"
+        found.append(f"the draws of {names[i]} are {word} than the posterior ({meter})")
     if too_far[j] > limit:
         found.append(f"the mean of {names[j]} is off by {abs(shift[j]):.2f} ± {shift_error[j]:.2f} deviations")
     if found:

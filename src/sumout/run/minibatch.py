@@ -45,8 +45,8 @@ if TYPE_CHECKING:  # takes half a second to import
 
 WIDER = 1.5  # times the Gaussian at the mode, from which chains start: over-dispersed, as r_hat wants them
 NOTE = (
-    "Discrete variables of the rows of '{plate}' were summed out of every minibatch and are not drawn; values of single "
-    "rows, log likelihoods and the data are left out of the result. lp is relative to the mode's log density."
+    "Discrete variables of the rows of '{plate}' were summed out of every minibatch and are not drawn; values of "
+    "single rows, log likelihoods and the data are left out of the result. lp is relative to the mode's log density."
 )
 
 
@@ -59,12 +59,12 @@ def choose_minibatch(program: Program, minibatch: Mapping[str, int] | None) -> t
             return None
     if not isinstance(minibatch, Mapping):
         raise OptionError(
-            f'minibatch={minibatch!r}: expected a dict from the name of a plate to a number of rows, as in {{"n": 1000}}.'
+            f'minibatch={minibatch!r}: expected a dict from the name of a plate to a number of rows, {{"n": 1000}}.'
         )
     if len(minibatch) != 1:
         raise OptionError(
-            f"minibatch: {len(minibatch)} plates ({', '.join(map(str, minibatch)) or 'none'}): rows of one plate can be "
-            "subsampled, the others keep all of theirs. Name that of the most rows."
+            f"minibatch: {len(minibatch)} plates ({', '.join(map(str, minibatch)) or 'none'}): rows of one plate can "
+            "be subsampled, the others keep all of theirs. Name that of the most rows."
         )
     return next(iter(minibatch.items()))
 
@@ -153,7 +153,9 @@ def set_up_rows(program: Program, kernel: Any, plate: str, batch: int, plan: Map
 
 def _read(program: Program, plate: str, batch: int, plan: Mapping[str, str] | None) -> tuple[RowSums, FullData, Any]:
     if program.num_x == 0:
-        raise ModelError(f"minibatch: '{program.name}' has no continuous variable, so there is no gradient to estimate.")
+        raise ModelError(
+            f"minibatch: '{program.name}' has no continuous variable, so there is no gradient to estimate."
+        )
     sums = RowSums(take_rows(program, plate, batch), plan)
     check_plan(sums.plan).raise_or_warn()
     rng = np.random.default_rng(0)
@@ -179,8 +181,9 @@ def search(rows: Rows, key: Key) -> Mode:
 
 def start_points(key: Key, num_chains: int, num_x: int) -> Point:
     """Starts in u for all chains, wider than the posterior if that is Gaussian."""
-    u = WIDER * generator(key).standard_normal((num_chains, num_x)).astype(jnp.result_type(float))
-    return Point(u, np.zeros(num_chains, u.dtype), np.zeros_like(u))
+    u: Any = WIDER * generator(key).standard_normal((num_chains, num_x)).astype(jnp.result_type(float))
+    nothing: Any = np.zeros(num_chains, u.dtype)
+    return Point(u, nothing, np.zeros_like(u))
 
 
 def to_x(mode: Mode, draws: Draws) -> Draws:

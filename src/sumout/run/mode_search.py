@@ -7,7 +7,9 @@
 3. The curvature at the mode, from some rows.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -73,15 +75,15 @@ class FullData:
             lambda x, arrays, index: jax.lax.map(lambda i: sums.curvature(x, sums.rows.take(arrays, i)), index)
         )
         self._index = jnp.arange(sums.rows.batch, dtype=jnp.int32)
-        self.passes = 0
 
     def at(self, points: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Log density and gradient at several points, and the part of the gradient that comes from rows."""
         x = jnp.asarray(points, jnp.result_type(float))
         high, low = self._totals(x, self._arrays)
         shared = self._shared(x, self._arrays, self._index)
-        self.passes += 1
-        value, gradient = (np.asarray(a, np.float64) + np.asarray(b, np.float64) for a, b in zip(high, low, strict=True))
+        value, gradient = (
+            np.asarray(a, np.float64) + np.asarray(b, np.float64) for a, b in zip(high, low, strict=True)
+        )
         value_shared, gradient_shared = (np.asarray(part, np.float64) for part in shared)
         return value + value_shared, gradient + gradient_shared, gradient
 
@@ -101,14 +103,16 @@ def find_mode(sums: RowSums, data: FullData, arrays: Data, key: Key) -> Mode:
     rng = generator(key_rows)
     points = _first_optima(sums, arrays, key_ascent, rng)
     values, gradients, pulls = data.at(points)
+    passes = 1
     best = int(np.argmax(np.where(np.isfinite(values), values, -np.inf)))
     x, value, gradient, pull = points[best].astype(np.float64), values[best], gradients[best], pulls[best]
     metric = _inverse(data.precision(x, rng))
-    while data.passes < MOST_PASSES and gradient @ metric @ gradient > CLOSE:
+    while passes < MOST_PASSES and gradient @ metric @ gradient > CLOSE:
         direction, length = metric @ gradient, 1.0
         while length >= SHORTEST:
             new = x + length * direction
             (new_value,), (new_gradient,), (new_pull,) = data.at(new[None])
+            passes += 1
             # Near the mode the gain is lost in rounding, but the slope at the new point is not.
             is_flat = abs(new_gradient @ direction) < 0.5 * abs(gradient @ direction)
             if np.isfinite(new_gradient).all() and (new_value > value or (is_flat and new_value > value - 1)):
@@ -121,7 +125,7 @@ def find_mode(sums: RowSums, data: FullData, arrays: Data, key: Key) -> Mode:
     inverse = _inverse(data.precision(x, rng))
     decrement = float(gradient @ inverse @ gradient)
     spread = np.linalg.cholesky(inverse)
-    return Mode(x, float(value), pull, spread, decrement, data.passes)
+    return Mode(x, float(value), pull, spread, decrement, passes)
 
 
 def _first_optima(sums: RowSums, arrays: Data, key: Key, rng: np.random.Generator) -> np.ndarray:
@@ -130,33 +134,29 @@ def _first_optima(sums: RowSums, arrays: Data, key: Key, rng: np.random.Generato
     num = max(1, min(ASCENT_ROWS, rows.size) // rows.batch)
     index = as_jax(np.sort(rng.integers(0, rows.size, (num, rows.batch)), axis=None).astype(np.int32))
     data = {"arrays": arrays, "index": index.reshape(num, rows.batch)}
-    program = _with(sums, data)
-
+    program = replace(rows.program, data=data, free=())
     target = _WeighedTarget(lambda x, z, data: sums.weighed(x, data["arrays"], data["index"])[0], sums=sums)
     optima = Ascents(program, target, RESTARTS).run(np.asarray(key)[None], as_jax(data), below=0.0)
-    heights, points = optima.log_density[0], optima.points.x[0]
+    heights, points = optima.log_density[0], np.asarray(optima.points.x[0])
     if not np.isfinite(heights).any():
         z = jax.tree.map(lambda a: a[0], optima.z)
-        raise StartError(explain_no_start(program, target.log_density, points, z, f"{RESTARTS} starts"))
+        raise StartError(explain_no_start(program, target.log_density, optima.points.x[0], z, f"{RESTARTS} starts"))
     order = np.argsort(-np.where(np.isfinite(heights), heights, -np.inf))[:FIRST_LOOK]
     return points[order][np.isfinite(heights[order])]
 
 
+@dataclass(frozen=True, eq=False)
 class _WeighedTarget(Target):
     """The log density of some rows, each weighed as many."""
 
-    def __init__(self, log_density: Any, sums: RowSums):
-        super().__init__(log_density)
-        object.__setattr__(self, "value_and_gradient", jax.jit(
-            lambda x, z, data: sums.weighed(x, data["arrays"], data["index"])
-        ))  # fmt: skip
+    sums: RowSums | None = None
 
-
-def _with(sums: RowSums, data: Data) -> Any:
-    """The program of some rows, for guesses of x, with other data."""
-    from dataclasses import replace
-
-    return replace(sums.rows.program, data=data, free=())
+    @cached_property
+    def value_and_gradient(self) -> Callable[[Array, Nuisance, Data], tuple[Array, Array]]:
+        """Of the batches in the data."""
+        assert self.sums is not None
+        weighed = self.sums.weighed
+        return jax.jit(lambda x, z, data: weighed(x, data["arrays"], data["index"]))
 
 
 def _inverse(precision: np.ndarray) -> np.ndarray:

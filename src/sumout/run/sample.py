@@ -235,7 +235,7 @@ def sample(
     _check_options(program, draws=draws, tune=tune, chains=chains, seed=seed, **at_least_one)
     chosen = choose_minibatch(program, minibatch)
     if chosen is not None:
-        asked = Request(*chosen, kernel, draws, tune, steps, chains, seed, progress, plan, store, chunk)
+        asked = Request(*chosen, kernel, draws, tune, steps, chains, int(seed), progress, plan, store, chunk)
         result = sample_rows(program, asked)
         _conclude(result, progress)
         return result
