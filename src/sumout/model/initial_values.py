@@ -79,3 +79,13 @@ def value_number(site: DiscreteSite, number: int) -> np.ndarray:
     values, allowed = site.support.rows()
     which = np.minimum(number, allowed.sum(axis=1) - 1)
     return values[np.arange(len(values)), which].reshape(site.shape).astype(site.dtype)
+
+
+def any_z(program: Program) -> dict[str, Any]:
+    """A value of every finite or count site, for functions that do not look at it."""
+    return {
+        name: np.full(site.shape, site.support.lower, site.dtype)
+        if isinstance(site.support, Count)
+        else value_number(site, 0)
+        for name, site in program.z.items()
+    }

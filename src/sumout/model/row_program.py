@@ -20,9 +20,9 @@ from jaxtyping import Array
 from sumout.errors import ModelError, OptionError
 from sumout.jaxpr.equations import used_inputs
 from sumout.model.arguments import as_jax
-from sumout.model.initial_values import guess_x, guess_z, value_number
+from sumout.model.initial_values import any_z, guess_x, guess_z, value_number
 from sumout.model.program import Data, Program
-from sumout.model.supports import Count
+from sumout.model.supports import Finite, Implicit
 
 TOLERANCE = 1e-3  # of single precision, relative, in terms that should be equal; a hundredth of a millionth in double
 
@@ -146,9 +146,14 @@ def _take_apart(
             f"of plate '{plate}': so the program of other rows is another one. Pass what follows from it as an array "
             "of its own, or give all rows one support."
         )
+    unknown = [name for name, site in small.z.items() if isinstance(site.support, Implicit)]
+    if unknown:
+        raise ModelError(
+            f"minibatch: '{unknown[0]}' is known by its sampler only, so that it cannot be summed out of a row. Sample "
+            "without minibatch."
+        )
     kept = _refuse_crossing(small, plate, inside, set(axes) | ({index} if index else set()))
-    local_z = {name: value_number(site, 0) if not isinstance(site.support, Count) else np.zeros(site.shape, site.dtype)
-               for name, site in small.z.items() if name in inside}  # fmt: skip
+    local_z = {name: value for name, value in any_z(small).items() if name in inside}
     without = (*small.forward, *sorted(inside))
 
     def shared(fn: Any) -> Any:
@@ -185,6 +190,8 @@ def _take_apart(
 
 def _refuse_crossing(small: Program, plate: str, inside: set[str], of_rows: set[str]) -> list[str]:
     """Refuse terms that join rows, or rows and what is outside; returns the values that belong to no row."""
+    if small.log_terms_named is None:  # a plain density, looked at by `_compare_sums`
+        return list(small.x)
 
     def everything(x: Array, z: Any, data: Data) -> Any:
         return small.log_terms(x, z, data), small.constrain(x, z, data)
@@ -220,6 +227,9 @@ def _compare(program: Program, made: RowProgram) -> None:
     So it is seen where a model looks at other rows (their mean, the row before) or at how many there are.
     """
     rng = np.random.default_rng(0)
+    if program.log_terms_named is None:
+        _compare_sums(program, made, rng)
+        return
     small, inside = made.program, program.plates[made.plate].dims
     index = rng.permutation(made.size)[: made.batch] if made.size < 10**6 else rng.integers(0, made.size, made.batch)
     x = guess_x(rng, program, 1)[0]
@@ -246,6 +256,48 @@ def _compare(program: Program, made: RowProgram) -> None:
                 "there are, or an array of as many elements has other rows. Compute such numbers beforehand and pass "
                 "them as arguments."
             )
+
+
+MOST_VALUES = 2**30  # more than a site has: its last value is meant
+FEW = 4  # rows: of so few, one term that joins two of them is a large part
+
+
+def _compare_sums(program: Program, made: RowProgram, rng: np.random.Generator) -> None:
+    """A plain density must be a sum over rows and what is there without any; z outside must not meet rows."""
+    x = program.unravel(as_jax(guess_x(rng, program, 1)[0]))
+    all_z = {name: value[0] for name, value in guess_z(rng, program, 1).items()}
+    outside = {n: s for n, s in program.z.items() if n not in made.site_axes and isinstance(s.support, Finite)}
+    ends = [{name: value_number(site, number) for name, site in outside.items()} for number in (0, MOST_VALUES)]
+    index = rng.permutation(min(made.size, 10**6))[: 2 * FEW]
+
+    def at(index: np.ndarray, changed: dict[str, np.ndarray]) -> float:
+        z = {name: np.take(all_z[name], index, axis) for name, axis in made.site_axes.items()}
+        data = {name: np.take(np.asarray(made.all_rows[name]), index, axis) for name, axis in made.axes.items()}
+        whole = as_jax(({**all_z, **z, **changed}, {**made.all_rows, **data}))
+        return float(program.log_joint(x, *whole))
+
+    try:
+        nothing, both = at(index[:0], {}), at(index, {})
+        parts = at(index[:FEW], {}), at(index[FEW:], {})
+        of_rows = [at(index, end) - at(index[:0], end) for end in ends]
+    except Exception as error:
+        raise ModelError(
+            f"minibatch: '{program.name}' cannot be evaluated with other numbers of rows of '{made.plate}', none among "
+            f"them, as is needed to tell what rows share: {type(error).__name__}: {str(error).splitlines()[0]}"
+        ) from error
+    size = 1 + sum(map(abs, (nothing, both, *parts)))
+    tolerance = size * (1e-5 if jnp.result_type(float) == jnp.float32 else 1e-11)
+    if not abs(both - nothing - sum(part - nothing for part in parts)) <= tolerance:
+        raise ModelError(
+            f"minibatch: the log density of {2 * FEW} rows of '{made.plate}' is not the sum of those of {FEW} and "
+            f"{FEW} of them: rows depend on each other, or on how many there are (a mean). Compute such numbers beforehand, "
+            "or sample without minibatch."
+        )
+    if not abs(of_rows[0] - of_rows[1]) <= tolerance:
+        raise ModelError(
+            f"minibatch: rows of '{made.plate}' depend on a discrete variable that is not in `rows` "
+            f"({', '.join(outside)}): a sum over it joins all rows. Sample without minibatch."
+        )
 
 
 def row_numbers(made: RowProgram, names: Sequence[str]) -> dict[str, np.ndarray]:

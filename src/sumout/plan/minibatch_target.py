@@ -24,10 +24,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from sumout.errors import ModelError
-from sumout.model.initial_values import value_number
-from sumout.model.program import Data, Nuisance, Program
+from sumout.model.initial_values import any_z
+from sumout.model.program import Data, Nuisance
 from sumout.model.row_program import RowProgram, row_numbers
-from sumout.model.supports import Count
 from sumout.plan.count_ends import NOT_CUT
 from sumout.plan.plan import Plan, plan_for
 from sumout.plan.target import Target, make_target
@@ -168,14 +167,6 @@ def _add_compensated(total: Any, terms: Any) -> Any:
     high, low = total
     low = jax.tree.map(lambda a, b, c: c + error(a, b), high, terms, low)
     return jax.tree.map(jnp.add, high, terms), low
-
-
-def any_z(program: Program) -> dict[str, Any]:
-    """A value of every site, for functions that do not look at it."""
-    return {
-        name: np.zeros(site.shape, site.dtype) if isinstance(site.support, Count) else value_number(site, 0)
-        for name, site in program.z.items()
-    }
 
 
 def _refuse_drawn(rows: RowProgram, plan: Plan) -> None:

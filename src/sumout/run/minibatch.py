@@ -25,10 +25,10 @@ from sumout.kernels.registry import find_kernel
 from sumout.kernels.split_sghmc import SplitSGHMC
 from sumout.kernels.stochastic_gradient import StochasticGradientKernel
 from sumout.model.arguments import as_jax
-from sumout.model.initial_values import guess_x, guess_z
+from sumout.model.initial_values import any_z, guess_x, guess_z
 from sumout.model.program import ContinuousSite, Program
 from sumout.model.row_program import take_rows
-from sumout.plan.minibatch_target import RowData, RowSums, any_z, make_minibatch_target
+from sumout.plan.minibatch_target import RowData, RowSums, make_minibatch_target
 from sumout.randomness import Key, generator, new_key, split
 from sumout.results.data_tree import Draws, PostProcessing
 from sumout.results.full_data_check import check_against_all
