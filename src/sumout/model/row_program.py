@@ -290,8 +290,8 @@ def _compare_sums(program: Program, made: RowProgram, rng: np.random.Generator) 
     if not abs(both - nothing - sum(part - nothing for part in parts)) <= tolerance:
         raise ModelError(
             f"minibatch: the log density of {2 * FEW} rows of '{made.plate}' is not the sum of those of {FEW} and "
-            f"{FEW} of them: rows depend on each other, or on how many there are (a mean). Compute such numbers beforehand, "
-            "or sample without minibatch."
+            f"{FEW} of them: rows depend on each other, or on how many there are (a mean). Compute such numbers "
+            "beforehand, or sample without minibatch."
         )
     if not abs(of_rows[0] - of_rows[1]) <= tolerance:
         raise ModelError(
