@@ -43,9 +43,9 @@ def some_points(program, rng):
 def estimates_of(sums, x, mode, has_control_variates):
     """The gradient at x from many batches, with control variates at another point."""
     target, arrays = make_minibatch_target(sums), as_jax(sums.rows.all_rows)
-    high, low = jax.jit(sums.totals)(mode[None], arrays)
+    high, low = jax.jit(sums.totals)(mode, arrays)
     weight = float(has_control_variates)
-    pull = jnp.asarray(weight * (high[1] + low[1])[0])
+    pull = weight * (high[1] + low[1])
     data = RowData(arrays, jnp.arange(BATCH), mode, jnp.eye(len(x)), pull, jnp.asarray(weight))
     keys = split(new_key(1), BATCHES)
     one = lambda key: target.value_and_gradient(x - mode, {}, target.subsample(key, data))[1]  # noqa: E731
@@ -70,15 +70,13 @@ def test_totals_are_those_of_all_rows(model):
     rng = np.random.default_rng(1)
     program = sumout.program(model, *ROW_MODELS[model](rng, SIZE))
     sums = RowSums(take_rows(program, "n", BATCH))
-    points, arrays = jnp.stack(some_points(program, rng)), as_jax(sums.rows.all_rows)
-    (values, gradients), (low, low_gradients) = jax.jit(sums.totals)(points, arrays)
-    for i, x in enumerate(points):
-        shared, slope = sums.shared(x, sums.rows.take(arrays, jnp.arange(BATCH)))
-        plan = plan_for(program, None, NOT_CUT)
-        z = any_z(plan.structure.program)
-        np.testing.assert_allclose(values[i] + low[i] + shared, plan.log_density(x, z, program.data), rtol=1e-10)
-        found = gradients[i] + low_gradients[i] + slope
-        np.testing.assert_allclose(found, exact_gradient(program, x), rtol=1e-8, atol=1e-8)
+    x, arrays = some_points(program, rng)[0], as_jax(sums.rows.all_rows)
+    (value, gradient), (low, low_gradient) = jax.jit(sums.totals)(x, arrays)
+    shared, slope = sums.shared(x, sums.rows.take(arrays, jnp.arange(BATCH)))
+    plan = plan_for(program, None, NOT_CUT)
+    z = any_z(plan.structure.program)
+    np.testing.assert_allclose(value + low + shared, plan.log_density(x, z, program.data), rtol=1e-10)
+    np.testing.assert_allclose(gradient + low_gradient + slope, exact_gradient(program, x), rtol=1e-8, atol=1e-8)
 
 
 def test_a_weight_inside_the_sum_is_found_out():

@@ -132,8 +132,8 @@ class RowSums:
         weight = self.rows.size / index.size
         return jax.tree.map(lambda a, b: a + weight * b.sum(axis=0), shared, jax.lax.map(one, index))
 
-    def totals(self, points: Array, arrays: Data) -> Any:
-        """Value and gradient of the sum over all rows, at several points, each as two numbers that are to be added.
+    def totals(self, x: Array, arrays: Data) -> Any:
+        """Value and gradient of the sum over all rows, each as two numbers that are to be added.
 
         One pass over the data. Sums of chunks are added up with compensation (Kahan), so that single precision keeps
         differences of a nat among ten million. The last chunk is filled up by copies of the last row, which are taken
@@ -142,8 +142,7 @@ class RowSums:
         size, batch = self.rows.size, self.rows.batch
 
         def chunk(index: Array) -> Any:
-            data = self.rows.take(arrays, index)
-            return jax.lax.map(lambda x: self.parts(x, data)[1], points)
+            return self.parts(x, self.rows.take(arrays, index))[1]
 
         def add(carry: Any, number: Array) -> tuple[Any, None]:
             index = jnp.minimum(number * batch + jnp.arange(batch), size - 1)

@@ -22,6 +22,7 @@ from sumout.results.effective_draws import slowest
 
 MOST_WIDE = 0.10  # relative error of a variance that is tolerated: 5 % of a deviation
 MOST_SHIFT = 0.10  # posterior deviations by which a mean may be off
+UNCLEAR = 0.5  # of either, with its error, that nobody would call right
 FALSE_ALARMS = 0.01  # of runs that are right
 FEWEST, MOST = 16, 64  # draws that are looked at
 WORK = 64_000_000  # rows times draws, about a minute at most
@@ -92,8 +93,12 @@ def check_against_all(
         advice = "Give more rows (minibatch), a smaller step_size, or sample without minibatch."
         return FullDataCheck(False, f"{looked}, and the approximation does not hold: {'; '.join(found)}. {advice}")
     i, j = int(np.argmax(np.abs(wide))), int(np.argmax(np.abs(shift)))
-    return FullDataCheck(
-        True,
-        f"{looked}, and nothing speaks against the approximation: variances are within {abs(wide[i]):.0%} ± "
-        f"{wide_error[i]:.0%}, means within {abs(shift[j]):.2f} ± {shift_error[j]:.2f} deviations.",
+    numbers = (
+        f"variances are within {abs(wide[i]):.0%} ± {wide_error[i]:.0%}, means within {abs(shift[j]):.2f} ± "
+        f"{shift_error[j]:.2f} deviations."
     )
+    if (np.abs(wide) + wide_error).max() > UNCLEAR or (np.abs(shift) + shift_error).max() > UNCLEAR:
+        return FullDataCheck(
+            False, f"{looked}, which is not enough to tell whether the approximation holds: {numbers} Make more draws."
+        )
+    return FullDataCheck(True, f"{looked}, and nothing speaks against the approximation: {numbers}")

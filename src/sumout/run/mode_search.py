@@ -69,7 +69,7 @@ class FullData:
         self.sums, self._arrays = sums, arrays
         self._totals = attentive_jit(sums.totals)
         self._shared = attentive_jit(
-            lambda points, arrays, index: jax.lax.map(lambda x: sums.shared(x, sums.rows.take(arrays, index)), points)
+            lambda x, arrays, index: sums.shared(x, sums.rows.take(arrays, index))
         )
         self._curvature = attentive_jit(
             lambda x, arrays, index: jax.lax.map(lambda i: sums.curvature(x, sums.rows.take(arrays, i)), index)
@@ -78,7 +78,13 @@ class FullData:
 
     def at(self, points: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Log density and gradient at several points, and the part of the gradient that comes from rows."""
-        x = jnp.asarray(points, jnp.result_type(float))
+        passes = [self._at(point) for point in np.asarray(points)]
+        value, gradient, pull = (np.stack(part) for part in zip(*passes, strict=True))
+        return value, gradient, pull
+
+    def _at(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same at one point."""
+        x = jnp.asarray(point, jnp.result_type(float))
         high, low = self._totals(x, self._arrays)
         shared = self._shared(x, self._arrays, self._index)
         value, gradient = (
