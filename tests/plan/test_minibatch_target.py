@@ -17,7 +17,7 @@ from sumout.plan.minibatch_target import RowData, RowSums, draw_rows, make_minib
 from sumout.plan.plan import plan_for
 from sumout.plan.target import make_target
 from sumout.randomness import new_key, split
-from tests.row_models import ROW_MODELS, mixture, mixture_data
+from row_models import ROW_MODELS, mixture, mixture_data
 
 SIZE, BATCH, BATCHES = 103, 8, 10_000
 MOST_ERRORS = 6.0  # standard errors; by chance in 2e-9 of coordinates

@@ -26,6 +26,7 @@ UNCLEAR = 0.5  # of either, with its error, that nobody would call right
 FALSE_ALARMS = 0.01  # of runs that are right
 FEWEST, MOST = 16, 64  # draws that are looked at
 WORK = 64_000_000  # rows times draws, about a minute at most
+FEWEST_DRAWS = 4  # of a chain, of which effective draws can be told
 DENSE_DRAWS = 10  # effective draws for each coordinate, for a whole covariance
 
 
@@ -64,8 +65,8 @@ def check_against_all(
     if not np.isfinite(gradients).all() or not np.isfinite(flat).all():
         return FullDataCheck(False, f"{looked}: the gradient is not finite at some of them.")
     mean, scale = flat.mean(axis=0), np.maximum(flat.std(axis=0, ddof=1), 1e-300)
-    effective = max(slowest(x)[0], 4.0)
-    effective = effective if np.isfinite(effective) else 4.0
+    effective = slowest(x)[0] if draws >= FEWEST_DRAWS else np.nan
+    effective = max(effective, chains) if np.isfinite(effective) else float(chains)
     # In units of the draws' deviations.
     u, g = (points - mean) / scale, gradients * scale
     correlation = np.eye(num_x)

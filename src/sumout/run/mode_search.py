@@ -68,9 +68,7 @@ class FullData:
     def __init__(self, sums: RowSums, arrays: Data):
         self.sums, self._arrays = sums, arrays
         self._totals = attentive_jit(sums.totals)
-        self._shared = attentive_jit(
-            lambda x, arrays, index: sums.shared(x, sums.rows.take(arrays, index))
-        )
+        self._shared = attentive_jit(lambda x, arrays, index: sums.shared(x, sums.rows.take(arrays, index)))
         self._curvature = attentive_jit(
             lambda x, arrays, index: jax.lax.map(lambda i: sums.curvature(x, sums.rows.take(arrays, i)), index)
         )
