@@ -10,6 +10,7 @@ from numpyro.distributions import Normal, constraints
 import sumout
 from sumout.errors import ModelError, OptionError
 from sumout.model.row_program import take_rows
+
 from row_models import mixture
 
 Y = np.random.default_rng(0).normal(size=60)

@@ -17,6 +17,7 @@ from sumout.plan.minibatch_target import RowData, RowSums, draw_rows, make_minib
 from sumout.plan.plan import plan_for
 from sumout.plan.target import make_target
 from sumout.randomness import new_key, split
+
 from row_models import ROW_MODELS, mixture, mixture_data
 
 SIZE, BATCH, BATCHES = 103, 8, 10_000
@@ -130,7 +131,7 @@ def test_z_that_crosses_rows_is_refused():
             numpyro.sample("y", dist.Normal(mu[z], 1.0), obs=y)
 
     program = sumout.program(chain, np.zeros(50))
-    with pytest.raises(ModelError, match="'together'|'z'.*across rows"):
+    with pytest.raises(ModelError, match=r"'together'|'z'.*across rows"):
         RowSums(take_rows(program, "n", 10))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import sumout
 from sumout.errors import OptionError
+
 from row_models import mixture, mixture_data
 
 SIZE, BATCH = 3_000, 100

@@ -8,6 +8,7 @@ from sumout.model.row_program import take_rows
 from sumout.plan.minibatch_target import RowSums
 from sumout.randomness import new_key
 from sumout.run.mode_search import FullData, find_mode
+
 from row_models import outlier_data, outliers
 
 

@@ -87,6 +87,13 @@ def take_rows(program: Program, plate: str, batch: int) -> RowProgram:
         plate: name of the plate.
         batch: rows.
     """
+    check_rows(program, plate, batch)
+    label = ("rows", plate, int(batch))
+    return program.remember(label, lambda: _take_rows(program, plate, int(batch)))
+
+
+def check_rows(program: Program, plate: str, batch: Any) -> None:
+    """Refuse a plate that is not there, and a number of rows that cannot be."""
     if plate not in program.plates:
         names = ", ".join(f"'{name}'" for name in program.plates) or "none"
         raise OptionError(
@@ -101,8 +108,6 @@ def take_rows(program: Program, plate: str, batch: int) -> RowProgram:
             f"minibatch: {batch} rows of plate '{plate}', which has {size}: give fewer, or leave minibatch out, as all "
             "rows make the exact gradient."
         )
-    label = ("rows", plate, int(batch))
-    return program.remember(label, lambda: _take_rows(program, plate, int(batch)))
 
 
 def _take_rows(program: Program, plate: str, batch: int) -> RowProgram:

@@ -27,7 +27,7 @@ from sumout.kernels.stochastic_gradient import StochasticGradientKernel
 from sumout.model.arguments import as_jax
 from sumout.model.initial_values import any_z, guess_x, guess_z
 from sumout.model.program import ContinuousSite, Program
-from sumout.model.row_program import take_rows
+from sumout.model.row_program import check_rows, take_rows
 from sumout.plan.minibatch_target import RowData, RowSums, make_minibatch_target
 from sumout.randomness import Key, generator, new_key, split
 from sumout.results.data_tree import Draws, PostProcessing
@@ -69,9 +69,9 @@ def choose_minibatch(program: Program, minibatch: Mapping[str, int] | None) -> t
     return next(iter(minibatch.items()))
 
 
-def choose_kernel(kernel: Any, sums: RowSums) -> StochasticGradientKernel:
+def choose_kernel(kernel: Any) -> StochasticGradientKernel:
     """The kernel, which must be one for noisy gradients."""
-    chosen = SplitSGHMC() if kernel is None else find_kernel(kernel, sums.plan)
+    chosen = find_kernel(SplitSGHMC() if kernel is None else kernel, None)
     if not isinstance(chosen, StochasticGradientKernel):
         raise OptionError(
             f"kernel={kernel!r}: {type(chosen).__name__} accepts or rejects by the log density of all rows, which a "
@@ -139,9 +139,12 @@ def _nothing(*args: Any) -> Any:
 
 def set_up_rows(program: Program, kernel: Any, plate: str, batch: int, plan: Mapping[str, str] | None) -> Rows:
     """What is compiled for a program and a kernel, the same object for the same of them."""
-    label = ("row sums", plate, batch, tuple(sorted((plan or {}).items())))
-    sums, full, arrays = program.remember(label, lambda: _read(program, plate, batch, plan))
-    chosen = choose_kernel(kernel, sums)
+    chosen = choose_kernel(kernel)
+    check_rows(program, plate, batch)
+    # A gradient of several samples takes its rows in as many parts, whose differences tell its noise.
+    part = max(1, batch // chosen.num_samples)
+    label = ("row sums", plate, part, tuple(sorted((plan or {}).items())))
+    sums, full, arrays = program.remember(label, lambda: _read(program, plate, part, plan))
 
     def make() -> Rows:
         bound = chosen.bind(make_minibatch_target(sums))
@@ -230,11 +233,11 @@ def conclude(rows: Rows, result: "xr.DataTree", program: Program) -> None:
     result["posterior"].attrs.update({"full_data_check": check.words, "full_data_check_holds": int(check.holds)})
 
 
-def _options_of(rows: Rows, mode: Mode) -> dict[str, Any]:
+def _options_of(rows: Rows, mode: Mode, batch: int) -> dict[str, Any]:
     """What of the options the result notes."""
     made = rows.sums.rows
     return {
-        "minibatch": json.dumps({made.plate: made.batch}), "rows": made.size,
+        "minibatch": json.dumps({made.plate: batch}), "rows": made.size,
         "log_density_at_mode": mode.log_density, "passes_to_mode": mode.passes,
     }  # fmt: skip
 
@@ -268,7 +271,7 @@ def sample_rows(program: Program, asked: Request) -> "xr.DataTree":
         rows.loop.prepare(inner, asked.chains)
         options = {
             "kernel": repr(rows.kernel), "seed": asked.seed, "tune": asked.tune,
-            "plan": json.dumps(dict(asked.plan or {})), "drawn": [], **_options_of(rows, mode),
+            "plan": json.dumps(dict(asked.plan or {})), "drawn": [], **_options_of(rows, mode, asked.batch),
         }  # fmt: skip
         postprocess = postprocessing(rows)
         postprocess.prepare()
