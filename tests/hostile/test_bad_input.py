@@ -47,7 +47,7 @@ def duplicated():
 
 def subsampled(y):
     with numpyro.plate("n", 6, subsample_size=3):
-        numpyro.sample("z", dist.Bernoulli(0.5))
+        numpyro.sample("w", dist.Normal(0, 1))
 
 
 def moving_lower_end():

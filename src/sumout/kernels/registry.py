@@ -17,13 +17,13 @@ from sumout.plan.plan import Plan
 KERNELS: tuple[type[Kernel], ...] = (GHMC, HMC, NUTS, SGHMC, SplitSGHMC, SGLD, PSGLD, SGNHT)
 
 
-def find_kernel(kernel: Any, plan: Plan) -> Kernel:
+def find_kernel(kernel: Any, plan: Plan | None) -> Kernel:
     """A kernel from what the user gave: an object, a name, or None for the default.
 
     That is HMC. Where z is drawn, p(x|z, y) is at times steeper than the step size is tuned to: hence smaller steps.
     """
     if kernel is None:
-        return HMC() if plan.sums_all else HMC(target_acceptance=0.98)
+        return HMC() if plan is None or plan.sums_all else HMC(target_acceptance=0.98)
     if isinstance(kernel, Kernel):
         return kernel
     by_name = {cls.name: cls for cls in KERNELS}

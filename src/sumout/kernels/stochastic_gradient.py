@@ -32,10 +32,10 @@ from sumout.adaptation.mass_matrix import RunningScale
 from sumout.adaptation.window_adaptation import SETTLING, Tuning
 from sumout.errors import OptionError
 from sumout.kernels.kernel import Kernel
-from sumout.kernels.leapfrog import Point, energy_change, leap
+from sumout.kernels.leapfrog import Point, energy_change, gain, leap
 from sumout.model.program import Data, Nuisance
 from sumout.plan.target import GradientEstimate, Target, estimate_gradient
-from sumout.randomness import normal, split
+from sumout.randomness import fold_in, normal, split
 
 FIRST_STEP_SIZE = 1e-3  # where tuning begins: without rejection too small a step does no harm, too large a one does
 ENERGY_ERROR = 0.3  # of one step on a standard Gaussian, in units of ε³ √num_x
@@ -188,8 +188,13 @@ class StochasticGradientKernel(Kernel):
             return replace(state, z=z, noise=noise)
         tuning, control = state.tuning, state.bias_control.update(state.x, estimate.gradient)
         fresh = normal(key_momentum, state.x.shape, state.x.dtype)
-        end = leap(self.target, state.x, fresh, z, data, tuning.step_size, tuning.scale)
-        _, _, change = energy_change(self.target, (state.x, fresh), end, z, data)
+        rows = self.target.subsample(fold_in(key_noise, num_samples), data)
+        end = leap(self.target, state.x, fresh, z, rows, tuning.step_size, tuning.scale)
+        if self.target.log_ratio is None:
+            _, _, change = energy_change(self.target, (state.x, fresh), end, z, rows)
+        else:
+            ratio = self.target.log_ratio(state.x, end[0], z, rows)
+            change = gain((jnp.zeros_like(ratio), fresh), (ratio, end[1]))
         standard = ENERGY_ERROR * (control.factor * self.standard_step) ** 3 * np.sqrt(max(state.x.size, 1))
         share = jnp.max(self.share(tuning.step_size, noise.variance * tuning.scale**2), initial=0)
         # One half where the step is as large as it should be, by whichever is worse; 0 far below, 1 far above.

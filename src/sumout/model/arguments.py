@@ -83,6 +83,24 @@ class Arguments:
         leaves = [placed.get(path, leaf) for path, leaf in zip(self.paths, self.leaves, strict=True)]
         return jax.tree.unflatten(self.tree, leaves)
 
+    @property
+    def whole(self) -> Any:
+        """The pytree of arguments as it was given."""
+        return jax.tree.unflatten(self.tree, self.leaves)
+
+    def axes_of(self, size: int) -> dict[str, int]:
+        """Which arrays have so many elements along an axis, and along which: the first such."""
+        arrays = {path: leaf for path, leaf in zip(self.paths, self.leaves, strict=True) if is_array(leaf)}
+        return {path: leaf.shape.index(size) for path, leaf in arrays.items() if size in leaf.shape}
+
+    def first_along(self, axes: Mapping[str, int], num: int) -> Any:
+        """The pytree of arguments with the first elements only, so many, of some arrays along their axes."""
+        leaves = [
+            np.asarray(leaf)[(slice(None),) * axes[path] + (slice(num),)] if path in axes else leaf
+            for path, leaf in zip(self.paths, self.leaves, strict=True)
+        ]
+        return jax.tree.unflatten(self.tree, leaves)
+
     def rebuild(self, data: dict[str, jax.Array]) -> Any:
         """The pytree of arguments with `data` in the place of its traced arrays, the others as NumPy arrays.
 

@@ -19,6 +19,7 @@ from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_o
 from sumout.model.containers import first_that_works
 from sumout.model.kin import kin_of
 from sumout.model.program import ContinuousSite, DiscreteSite, Program
+from sumout.model.row_program import Attempt, Plate
 from sumout.model.supports import Count, Finite, Implicit, ImplicitSpec, Support, as_shape
 from sumout.model.validation import first_line, one_at_a_time
 
@@ -37,6 +38,7 @@ def density(
     x: Mapping[str, Any],
     z: Mapping[str, Support | ImplicitSpec],
     data: Any = None,
+    rows: Mapping[str, str] | None = None,
 ) -> Program:
     """Make a program from a plain JAX function, with its discrete variables left in.
 
@@ -49,6 +51,9 @@ def density(
         z: for each discrete name a support: `sumout.finite`, `sumout.count` or `sumout.implicit`. May be empty: a
             density marginalised by hand is sampled too.
         data: any pytree of arrays; given to the function as its third argument.
+        rows: which arrays of the data (by their names in `program.data`) and which discrete variables have a row for
+            each of many independent units along their first axis, and what to call these: `{"y": "n", "z": "n"}`. For
+            `minibatch=` of `sumout.sample`; then the function must take any number of rows.
 
     Example:
         >>> import jax.numpy as jnp, sumout
@@ -110,6 +115,17 @@ def density(
         del z, data
         return constrained(x)
 
+    plates = _plates(rows or {}, arguments, discrete)
+
+    def without_rows(z, data):
+        return tuple({n: a[:0] if n in (rows or {}) else a for n, a in named.items()} for named in (z, data))
+
+    def with_rows(plate: str, batch: int) -> list[Attempt]:
+        axes = {path: 0 for path in arguments.data if (rows or {}).get(path) == plate}
+        fewer = {n: _with_fewer(n, s, batch) if (rows or {}).get(n) == plate else s for n, s in z.items()}
+        given = arguments.first_along(axes, batch)
+        return [lambda: (density(log_density, x=x, z=fewer, data=given, rows=rows), axes, None)]
+
     return Program(
         x=continuous,
         z={name: _sampling_from(site, arguments) for name, site in discrete.items()},
@@ -119,11 +135,47 @@ def density(
         log_joint_without_jacobian=log_joint_without_jacobian,
         observed={path or "data": np.asarray(leaf) for path, leaf in arguments.data.items()},
         fixed=arguments.fixed,
-        with_arrays=lambda arrays: density(log_density, x=x, z=z, data=arguments.with_arrays(arrays)),
+        with_arrays=lambda arrays: density(log_density, x=x, z=z, data=arguments.with_arrays(arrays), rows=rows),
+        plates=plates,
+        with_rows=with_rows,
+        log_joint_left_out=lambda _, x, z, data: log_joint(x, *without_rows(z, data)),
+        log_joint_left_out_without_jacobian=lambda _, x, z, data: log_joint_without_jacobian(x, *without_rows(z, data)),
         kin=kin_of(log_density),
         changed_outside=watch_outside(log_density),
         name=getattr(log_density, "__name__", "density"),
     )
+
+
+def _plates(rows: Mapping[str, str], arguments: Arguments, discrete: dict[str, DiscreteSite]) -> dict[str, Plate]:
+    """The plates that rows are declared for."""
+    if not isinstance(rows, Mapping):
+        raise OptionError(f'density: rows={rows!r} must be a dict from names to the name of the rows, {{"y": "n"}}.')
+    shapes = {name: np.shape(array) for name, array in arguments.data.items()}
+    shapes |= {name: site.support.shape for name, site in discrete.items()}
+    sizes: dict[str, dict[str, int]] = {}
+    for name, plate in rows.items():
+        if not shapes.get(name):
+            known = ", ".join(name for name, shape in shapes.items() if shape)
+            raise OptionError(f"density: rows names '{name}', which is no array; those with a first axis: {known}.")
+        sizes.setdefault(plate, {})[name] = shapes[name][0]
+    for plate, found in sizes.items():
+        if len(set(found.values())) > 1:
+            seen = ", ".join(f"'{name}' has {size}" for name, size in found.items())
+            raise ModelError(f"density: the rows of '{plate}' are not as many everywhere: {seen}.")
+    return {
+        plate: Plate(next(iter(found.values())), None, {n: -len(shapes[n]) for n in found if n in discrete})
+        for plate, found in sizes.items()
+    }
+
+
+def _with_fewer(name: str, support: Any, num: int) -> Any:
+    """A support of fewer rows."""
+    if isinstance(support, Implicit | ImplicitSpec) or (isinstance(support, Finite) and support.values.ndim > 1):
+        raise ModelError(
+            f"minibatch: the values of z['{name}'] differ from row to row, or are known by a sampler only, so that the "
+            "program of other rows is another one. Give all rows the same values, or sample without minibatch."
+        )
+    return replace(support, shape=(num, *support.shape[1:]))
 
 
 def _continuous_site(name: str, spec: Any) -> tuple[Any, ContinuousSite]:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sumout.model.arguments import as_jax
 from sumout.model.program import Data, DiscreteSite, Nuisance, Program
 from sumout.model.supports import Count, Finite, Implicit
 from sumout.randomness import new_key, split, uniform
@@ -79,3 +80,10 @@ def value_number(site: DiscreteSite, number: int) -> np.ndarray:
     values, allowed = site.support.rows()
     which = np.minimum(number, allowed.sum(axis=1) - 1)
     return values[np.arange(len(values)), which].reshape(site.shape).astype(site.dtype)
+
+
+def any_z(program: Program) -> Nuisance:
+    """A value of every finite or count site, for functions that do not look at it."""
+    sites = program.z.items()
+    lowest = {n: np.full(s.shape, s.support.lower, s.dtype) for n, s in sites if isinstance(s.support, Count)}
+    return as_jax({name: lowest[name] if name in lowest else value_number(site, 0) for name, site in sites})

@@ -6,7 +6,7 @@ they mean in NumPyro.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -31,6 +31,7 @@ from sumout.model.density import is_identity
 from sumout.model.kin import Kin, kin_of
 from sumout.model.log_probs import log_prob_of
 from sumout.model.numpyro_handlers import DefaultKey, Keyed, with_categories
+from sumout.model.numpyro_plates import AllRows, SomeRows, find_plates, refuse_latents_of_rows
 from sumout.model.numpyro_predict import NumPyroPredictor
 from sumout.model.numpyro_sites import (
     WithoutLaws,
@@ -44,6 +45,7 @@ from sumout.model.numpyro_sites import (
 )
 from sumout.model.prediction import Axes
 from sumout.model.program import ContinuousSite, CountTerms, DiscreteSite, Part, Program
+from sumout.model.row_program import Attempt, Plate
 from sumout.model.supports import Count, Support, whole_numbers
 from sumout.model.validation import (
     UniqueNames,
@@ -58,6 +60,7 @@ from sumout.model.validation import (
 from sumout.randomness import as_jax_key
 
 ENDS = ("lower_bound", "upper_bound")  # of an interval, as NumPyro calls them
+ROWS = "numbers of rows"  # an argument of ours beside the model's
 
 
 def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
@@ -90,12 +93,24 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     return _make(model, signature, dict(bound.arguments), kin_of(model))
 
 
-def _make(model: Callable[..., Any], signature: inspect.Signature, bound: dict[str, Any], kin: Kin) -> Program:
-    """A program from a model and its arguments by name."""
+def _make(
+    model: Callable[..., Any], signature: inspect.Signature, bound: dict[str, Any], kin: Kin, plate: str | None = None
+) -> Program:
+    """A program from a model and its arguments by name.
+
+    Args:
+        model: the model.
+        signature: its own.
+        bound: arguments by name, and under `ROWS` the numbers of the rows of a plate that it is to have.
+        kin: other programs of the model.
+        plate: the plate of which it has some rows only.
+    """
 
     def call(arguments: dict[str, Any]) -> Any:
-        placed = inspect.BoundArguments(signature, arguments)  # pyright: ignore[reportArgumentType]
-        return model(*placed.args, **placed.kwargs)
+        given = {name: value for name, value in arguments.items() if name != ROWS}
+        placed = inspect.BoundArguments(signature, given)  # pyright: ignore[reportArgumentType]
+        with AllRows() if plate is None else SomeRows(plate, _numbers(arguments[ROWS])):
+            return model(*placed.args, **placed.kwargs)
 
     with without_collection():
         convert, (arguments, probe) = first_that_works(bound, partial(_split, call))
@@ -128,7 +143,7 @@ def _make(model: Callable[..., Any], signature: inspect.Signature, bound: dict[s
         log_likelihood_named=None if sites.is_scaled else part("log_likelihood_named"),
         log_joint_without_data=None if sites.is_scaled else part("log_joint_without_data"),
         log_terms_named=part("log_terms_named"),
-        log_joint_without_jacobian=made.log_joint_without_jacobian,
+        log_joint_without_jacobian=partial(made.log_joint_without_jacobian, forward),
         draw_forward_named=made.draw_forward if forward else None,
         count_terms_named=made.count_terms if set(sites.counts) - set(forward) else None,
         forward=forward,
@@ -138,7 +153,11 @@ def _make(model: Callable[..., Any], signature: inspect.Signature, bound: dict[s
         fixed=arguments.fixed,
         by_value=sites.by_value,
         arguments_as_data=read_arguments,
-        with_arrays=lambda arrays: _make(model, signature, arguments.with_arrays(arrays), kin),
+        with_arrays=lambda arrays: _make(model, signature, arguments.with_arrays(arrays), kin, plate),
+        plates=sites.plates,
+        with_rows=None if plate is not None else partial(_with_rows, model, signature, arguments, sites.plates),
+        log_joint_left_out=made.log_joint_without,
+        log_joint_left_out_without_jacobian=made.log_joint_without_jacobian,
         kin=kin,
         predictor=NumPyroPredictor(
             call,
@@ -154,6 +173,35 @@ def _make(model: Callable[..., Any], signature: inspect.Signature, bound: dict[s
         changed_outside=watch_outside(model),
         name=_name(model),
     )
+
+
+def _numbers(rows: Any) -> jax.Array:
+    """Numbers of rows as an array, traced or known."""
+    return jnp.arange(len(rows)) if isinstance(rows, range) else jnp.asarray(rows)
+
+
+def _with_rows(
+    model: Callable[..., Any],
+    signature: inspect.Signature,
+    arguments: Arguments,
+    plates: Mapping[str, Plate],
+    plate: str,
+    batch: int,
+) -> list[Attempt]:
+    """Ways to make a program of so many rows of a plate."""
+    axes = arguments.axes_of(plates[plate].size)
+
+    def given_fewer() -> tuple[Program, dict[str, int], str | None]:
+        """With as many rows in all arrays that have rows."""
+        bound = arguments.first_along(axes, batch)
+        return _make(model, signature, {**bound, ROWS: range(batch)}, Kin(), plate), axes, None
+
+    def picked_by_model() -> tuple[Program, dict[str, int], str | None]:
+        """With all rows, of which the model picks those that its plate says."""
+        return _make(model, signature, {**arguments.whole, ROWS: np.arange(batch)}, Kin(), plate), {}, ROWS
+
+    is_picking = plates[plate].subsample_size is not None
+    return [*([given_fewer] if axes else []), *([picked_by_model] if is_picking else [])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,12 +243,12 @@ class _Model:
             return self.sites.log_placeholders(z) - energy
 
     @one_at_a_time
-    def log_joint_without_jacobian(self, x, z, data):
-        """The log density of x in the user's own coordinates."""
+    def log_joint_without_jacobian(self, left_out: Sequence[str], x, z, data):
+        """The log density of x in the user's own coordinates, without the laws of some sites."""
         values = self.arguments.rebuild(data)
         with validation_enabled():
             latent = self._latent(x, z, values)
-            log_joint = log_density(self._given(z, self.forward), (values,), {}, latent)[0]
+            log_joint = log_density(self._given(z, left_out), (values,), {}, latent)[0]
             return self.sites.log_placeholders(z) + log_joint
 
     @one_at_a_time
@@ -322,6 +370,7 @@ class _Sites:
     missing: dict[str, np.ndarray]  # of imputed sites, which events are missing; the others are placeholders
     notes: tuple[str, ...]  # of what is held fixed
     by_value: tuple[str, ...]  # data from which supports follow, or what is missing
+    plates: dict[str, Plate]
 
     def fill_in(self, x: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Named unconstrained arrays as NumPyro knows them."""
@@ -360,6 +409,8 @@ class _Sites:
                 "the model has no latent site, so there is nothing to draw: are all of its sites observed, or hidden "
                 "by a handler?"
             )
+        plates = find_plates(seen)
+        refuse_latents_of_rows(plates, continuous)
         dims = _all_dims(seen)
         observed = {name: value for name, value in observed.items() if value is not None}
         for name, value in observed.items():
@@ -379,6 +430,7 @@ class _Sites:
             missing,
             tuple(probe.notes),
             by_value,
+            plates,
         )
 
 

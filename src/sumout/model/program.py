@@ -8,12 +8,12 @@ x is one flat vector of unconstrained reals. z is a dict of named arrays holding
 pytree of arrays the model was given; it is always an argument, never a constant inside compiled code.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import RLock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,9 @@ from sumout.model.kin import Kin
 from sumout.model.packing import Packs
 from sumout.model.prediction import Predictor
 from sumout.model.supports import Implicit, Support
+
+if TYPE_CHECKING:  # which has programs in it
+    from sumout.model.row_program import Attempt, Plate
 
 T = TypeVar("T")
 Data = Any
@@ -150,6 +153,11 @@ class Program:
             path; None where the model takes no arguments.
         with_arrays: `(arrays by name) -> program` of the same model with these in the place of its own; None where the
             model cannot be given others.
+        plates: by name the plates of rows that are independent given all that is outside.
+        with_rows: `(plate, number of rows) -> ways to make the program of so few rows` (`model/row_program.py`); None
+            where the model cannot be given fewer.
+        log_joint_left_out: `(names, x as named unconstrained arrays, z, data) -> log density` without these terms.
+        log_joint_left_out_without_jacobian: likewise in the user's own coordinates.
         kin: other programs of the same model, for what was compiled for them.
         predictor: draws data from the laws of the observed sites; None where the model has no laws.
         notes: sentences on what the front end has held fixed, for whoever asks what is done.
@@ -186,6 +194,10 @@ class Program:
     free: tuple[str, ...] = ()
     arguments_as_data: Callable[..., tuple[Data, dict[str, Any]]] | None = None
     with_arrays: "Callable[[dict[str, Any]], Program] | None" = None
+    plates: "Mapping[str, Plate]" = field(default_factory=dict)
+    with_rows: "Callable[[str, int], Sequence[Attempt]] | None" = None
+    log_joint_left_out: Callable[..., Array] | None = None
+    log_joint_left_out_without_jacobian: Callable[..., Array] | None = None
     kin: Kin = field(default_factory=Kin, repr=False)
     predictor: Predictor | None = None
     notes: tuple[str, ...] = ()

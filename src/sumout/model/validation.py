@@ -45,11 +45,6 @@ def check_site(name: str, site: dict) -> None:
         raise ModelError(f"site '{name}': results use this name for their own dimension; call the site something else.")
     if "/" in name:
         raise ModelError(f"site '{name}': a name cannot contain '/', which separates the groups of a result.")
-    if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
-        raise ModelError(
-            f"plate '{name}' draws a random subsample ({site['args'][1]} of {site['args'][0]}); "
-            "sumout uses all data: remove subsample_size."
-        )
     if site["type"] == "sample" and site["is_observed"]:
         _check_observed(name, site)
 

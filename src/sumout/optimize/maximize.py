@@ -6,11 +6,13 @@ This is not the x of the most probable pair (x, z): what a single z gives to x, 
 """
 
 import math
+import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -18,17 +20,22 @@ from sumout.calls import public
 from sumout.checks.guard import Guard
 from sumout.checks.not_finite import explain_no_start
 from sumout.compile.ahead import briefly
-from sumout.errors import ModelError, OptionError, StartError
+from sumout.errors import ConvergenceWarning, ModelError, OptionError, StartError
 from sumout.model.arguments import as_jax
 from sumout.model.front_ends import as_program
+from sumout.model.initial_values import any_z
 from sumout.model.program import Nuisance, Program
+from sumout.model.row_program import take_rows
 from sumout.optimize.lbfgs import ascend_exactly
-from sumout.optimize.maximum import Maximum, build_maximum, refuse_moving_supports
+from sumout.optimize.maximum import Ascent, Maximum, build_maximum, refuse_moving_supports
 from sumout.optimize.stochastic_ascent import ascend_with_draws
 from sumout.plan.count_ends import NOT_CUT
+from sumout.plan.minibatch_target import RowSums
 from sumout.plan.plan import plan_for
 from sumout.plan.target import Target, make_target
 from sumout.randomness import Key, as_seed, new_key, split
+from sumout.run.minibatch import choose_minibatch
+from sumout.run.mode_search import FullData, find_mode
 from sumout.run.progress import bar
 from sumout.run.starts import Ascents
 
@@ -44,6 +51,7 @@ def maximize(
     plan: Mapping[str, str] | None = None,
     jacobian: bool = False,
     progress: bool | None = None,
+    minibatch: Mapping[str, int] | None = None,
 ) -> Maximum:
     """Find the mode of p(x|y), the maximum a posteriori of x with z summed out, and z's conditional there.
 
@@ -61,6 +69,9 @@ def maximize(
         jacobian: False for the mode of the density of x in its own coordinates, as Stan's optimizer has it; True for
             the mode of the density on the real line, with the Jacobian, which is the one the samplers use.
         progress: show a progress bar; None shows it on a terminal only.
+        minibatch: rows of a plate that are held in memory at a time, as in `{"n": 1000}`: ascents go on some rows, then
+            quasi-Newton steps on all of them in chunks. z of rows is summed out and not reported. Not with `starts`,
+            `steps` or `learning_rate`, which are for ascents on all rows.
 
     Example:
         >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
@@ -78,6 +89,13 @@ def maximize(
     seed = as_seed(seed)
     program = as_program(program)
     _check_options(program, starts, steps, learning_rate, seed, jacobian)
+    chosen = choose_minibatch(program, minibatch)
+    if chosen is not None:
+        if (starts, steps, learning_rate) != (8, 2000, 0.1):
+            raise OptionError(
+                "maximize: starts, steps and learning_rate have no meaning with minibatch: leave them out."
+            )
+        return _maximize_rows(program, *chosen, plan, jacobian, int(seed))
     aim = program if jacobian else program.without_jacobian()
     made = plan_for(aim, plan, NOT_CUT)
     aim = made.structure.program
@@ -104,6 +122,27 @@ def maximize(
                 steps=steps, learning_rate=float(learning_rate), compiler_options=briefly(aim), report=report,
             )  # fmt: skip
     return build_maximum(made, optima, starts, key_z)
+
+
+def _maximize_rows(
+    program: Program, plate: str, batch: int, plan: Mapping[str, str] | None, jacobian: bool, seed: int
+) -> Maximum:
+    """The mode by ascents on some rows and steps on all."""
+    sums = RowSums(take_rows(program, plate, batch), plan, jacobian)
+    arrays = as_jax(sums.rows.all_rows)
+    found = find_mode(sums, FullData(sums, arrays), arrays, new_key(seed))
+    shared = sums.rows.shared
+    first = jax.jit(sums.rows.take)(arrays, jnp.arange(batch, dtype=jnp.int32))
+    x = jnp.asarray(found.x, jnp.result_type(float))
+    values = {name: np.asarray(value) for name, value in shared.constrain(x, any_z(shared), first).items()}
+    unconstrained = {name: np.asarray(value) for name, value in shared.unravel(x).items()}
+    distance = found.decrement**0.5
+    words = f"{distance:.2g} posterior deviations from where the gradient of all {sums.rows.size:,} rows points"
+    message = f"A mode, {words}." if found.is_found else f"No mode: {words} after {found.passes} passes over them."
+    if not found.is_found:
+        warnings.warn(f"maximize: {message} Check the priors.", ConvergenceWarning, stacklevel=4)
+    ascent = Ascent(values, 0.0, 0.0, found.is_found)
+    return Maximum(values, unconstrained, found.log_density, {}, None, found.is_found, message, (ascent,))
 
 
 def _check_options(program: Any, starts: Any, steps: Any, learning_rate: Any, seed: Any, jacobian: Any) -> None:

@@ -9,6 +9,7 @@ variance is; a single draw cannot know its own noise.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -57,6 +58,14 @@ class Target:
     def recovered(self) -> Callable[[Array, Array, Nuisance, Data], Nuisance]:
         """The part that was summed out, drawn; traced once."""
         return traced_once(self.recover, is_final=True)
+
+    def subsample(self, key: Array, data: Data) -> Data:
+        """The data that one gradient is computed from: all of them."""
+        del key
+        return data
+
+    # The difference of the log densities at two x, where it is known better than either: `(before, after, z, data)`.
+    log_ratio: ClassVar[Callable[..., Array] | None] = None
 
     @property
     def is_marginalised(self) -> bool:
@@ -109,8 +118,9 @@ def estimate_gradient(
     """Average the gradient over `num_samples` fresh draws of z."""
 
     def one(z: Nuisance, i: Array | int) -> tuple[Nuisance, tuple[Array, Array]]:
-        z = target.move(fold_in(key, i), x, z, data)
-        return z, target.value_and_gradient(x, z, data)
+        key_draw = fold_in(key, i)  # either z is drawn or rows are
+        z = target.move(key_draw, x, z, data)
+        return z, target.value_and_gradient(x, z, target.subsample(key_draw, data))
 
     if num_samples == 1:
         z, (log_density, gradient) = one(z, 0)

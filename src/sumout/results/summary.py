@@ -231,7 +231,13 @@ def _list(names: Any) -> str:
 
 def chain_warnings(idata: "xr.DataTree") -> list[str]:
     """In plain words which chains, and which of their draws, should not be trusted."""
-    return [*_divergences(idata), *_not_finite(idata), *_stuck(idata), *_lost(idata)]
+    return [*_against_all_rows(idata), *_divergences(idata), *_not_finite(idata), *_stuck(idata), *_lost(idata)]
+
+
+def _against_all_rows(idata: "xr.DataTree") -> list[str]:
+    """What a run of minibatches has found when its draws were held against all rows, if they did not stand it."""
+    attrs = idata["posterior"].attrs
+    return [] if attrs.get("full_data_check_holds", 1) else [str(attrs["full_data_check"])]
 
 
 def _divergences(idata: "xr.DataTree") -> list[str]:

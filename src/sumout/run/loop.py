@@ -312,7 +312,8 @@ class _Chunk:
         key_move, key_recover = later(key, 2 * number), later(key, 2 * number + 1)
         # Without an accept/reject step, z was drawn for another x than the one reported.
         z = state.z if self.kernel.is_exact else self.target.move(key_move, state.x, state.z, data)
-        return self.kernel.gradient(state, z, data), self.target.recovered(key_recover, state.x, z, data)
+        rows = self.target.subsample(key_move, data)  # where rows are drawn no z is
+        return self.kernel.gradient(state, z, rows), self.target.recovered(key_recover, state.x, z, data)
 
 
 def _alone(draw: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,6 +35,7 @@ from sumout.results.likelihood import build_likelihood
 from sumout.results.verdict import judge
 from sumout.run.count_tables import Watch, grown, settle
 from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, is_small
+from sumout.run.minibatch import Request, choose_minibatch, sample_rows
 from sumout.run.progress import is_watched, progress_bar
 from sumout.run.starts import Starts
 from sumout.store.backend import MemoryBackend, Run, TraceBackend
@@ -177,6 +178,7 @@ def sample(
     log_likelihood: bool = True,
     store: str | os.PathLike[str] | None = None,
     chunk: int | None = None,
+    minibatch: Mapping[str, int] | None = None,
 ) -> "xr.DataTree":
     """Draw from the posterior of x and z.
 
@@ -199,6 +201,10 @@ def sample(
             before. The result then stays on the disk until it is looked at; `sumout.load` reads it again.
         chunk: draws computed between two reports of progress; None for as many as take a second. Does not change the
             draws.
+        minibatch: rows of a plate from which a gradient is estimated, as in `{"n": 1000}`, for data of so many rows
+            that a gradient of all takes long; None for all rows, or for what `subsample_size` of a NumPyro plate says.
+            Discrete variables of rows are summed out and not drawn. The kernel must be one without accept/reject;
+            `SplitSGHMC` is the default. docs/minibatches.md has the rest.
 
     Returns:
         A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;
@@ -227,6 +233,12 @@ def sample(
     user_program = program = as_program(program)
     at_least_one = {"steps": 1 if steps is None else steps, "chunk": 1 if chunk is None else chunk}
     _check_options(program, draws=draws, tune=tune, chains=chains, seed=seed, **at_least_one)
+    chosen = choose_minibatch(program, minibatch)
+    if chosen is not None:
+        asked = Request(*chosen, kernel, draws, tune, steps, chains, int(seed), progress, plan, store, chunk)
+        result = sample_rows(program, asked)
+        _conclude(result, progress)
+        return result
     with stoppable() as stop:
         key_start, key_guard, key_run, key_process = split(new_key(seed), 4)
 

@@ -1,0 +1,298 @@
+"""Sampling with minibatches: find the mode of all rows, run chains on batches of them, hold the draws against all rows.
+
+The loop, the kernels, what they tune and the trace backends are those of every run. Chains move in u, with x = x̂ + S u
+(`plan/minibatch_target.py`), and are recorded in x. z of rows is summed out and not drawn.
+"""
+
+import json
+import warnings
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sumout.checks.check import check_plan
+from sumout.checks.guard import Guard
+from sumout.errors import ConvergenceWarning, ModelError, OptionError
+from sumout.jaxpr.equations import without_collection
+from sumout.kernels.kernel import Kernel
+from sumout.kernels.leapfrog import Point
+from sumout.kernels.registry import find_kernel
+from sumout.kernels.split_sghmc import SplitSGHMC
+from sumout.kernels.stochastic_gradient import StochasticGradientKernel
+from sumout.model.arguments import as_jax
+from sumout.model.initial_values import any_z, guess_x, guess_z
+from sumout.model.program import ContinuousSite, Program
+from sumout.model.row_program import check_rows, take_rows
+from sumout.plan.minibatch_target import RowData, RowSums, make_minibatch_target
+from sumout.randomness import Key, generator, new_key, split
+from sumout.results.data_tree import Draws, PostProcessing
+from sumout.results.full_data_check import check_against_all
+from sumout.run.loop import ALONE, Loop, Schedule, capacity_for
+from sumout.run.mode_search import FullData, Mode, find_mode
+from sumout.run.progress import progress_bar
+from sumout.store.backend import Checkpoint, MemoryBackend, Run, TraceBackend
+from sumout.store.folder import open_folder
+from sumout.store.format import identify
+from sumout.threads import stoppable
+
+if TYPE_CHECKING:  # takes half a second to import
+    import xarray as xr
+
+WIDER = 1.5  # times the Gaussian at the mode, from which chains start: over-dispersed, as r_hat wants them
+NOTE = (
+    "Discrete variables of the rows of '{plate}' were summed out of every minibatch and are not drawn; values of "
+    "single rows, log likelihoods and the data are left out of the result. lp is relative to the mode's log density."
+)
+
+
+def choose_minibatch(program: Program, minibatch: Mapping[str, int] | None) -> tuple[str, int] | None:
+    """The plate and its rows in a batch: as asked for, or as the model itself says; None for all rows."""
+    if minibatch is None:
+        own = {name: plate.subsample_size for name, plate in program.plates.items() if plate.subsample_size is not None}
+        minibatch = {name: size for name, size in own.items() if size < program.plates[name].size}
+        if not minibatch:
+            return None
+    if not isinstance(minibatch, Mapping):
+        raise OptionError(
+            f'minibatch={minibatch!r}: expected a dict from the name of a plate to a number of rows, {{"n": 1000}}.'
+        )
+    if len(minibatch) != 1:
+        raise OptionError(
+            f"minibatch: {len(minibatch)} plates ({', '.join(map(str, minibatch)) or 'none'}): rows of one plate can "
+            "be subsampled, the others keep all of theirs. Name that of the most rows."
+        )
+    return next(iter(minibatch.items()))
+
+
+def choose_kernel(kernel: Any) -> StochasticGradientKernel:
+    """The kernel, which must be one for noisy gradients."""
+    chosen = find_kernel(SplitSGHMC() if kernel is None else kernel, None)
+    if not isinstance(chosen, StochasticGradientKernel):
+        raise OptionError(
+            f"kernel={kernel!r}: {type(chosen).__name__} accepts or rejects by the log density of all rows, which a "
+            "minibatch does not know. Use SplitSGHMC (the default), SGHMC, SGNHT or SGLD, or leave minibatch out."
+        )
+    return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """All that is compiled to sample a program by minibatches, whatever the seed.
+
+    Attributes:
+        sums: of some rows.
+        full: passes over all rows.
+        arrays: the data of all rows.
+        kernel: bound to its target.
+        loop: compiled for it.
+    """
+
+    sums: RowSums
+    full: FullData
+    arrays: Any
+    kernel: Kernel
+    loop: Loop
+
+    def data(self, mode: Mode, has_control_variates: bool = True) -> RowData:
+        """What gradients are computed from."""
+        real = jnp.result_type(float)
+        weight = float(has_control_variates)
+        return RowData(
+            self.arrays,
+            jnp.arange(self.sums.rows.batch, dtype=jnp.int32),
+            jnp.asarray(mode.x, real),
+            jnp.asarray(mode.spread, real),
+            jnp.asarray(weight * mode.pull, real),
+            jnp.asarray(weight, real),
+        )
+
+    def program(self, data: RowData) -> Program:
+        """A program of u, as far as the loop looks at it."""
+        num = self.sums.num_x
+        return Program({"u": ContinuousSite((num,), (num,), True)}, {}, data, _nothing, _nothing, name="minibatch")
+
+    @property
+    def result_program(self) -> Program:
+        """Of what is recorded: x and the deterministics that belong to no row."""
+        rows = self.sums.rows
+        shared, z = rows.shared, any_z(rows.shared)
+        first = jax.jit(rows.take)(self.arrays, jnp.arange(rows.batch, dtype=jnp.int32))
+        return replace(
+            shared,
+            z={},
+            data=first,
+            free=(),
+            constrain_named=lambda x, _, data: shared.constrain_named(x, z, data),
+            notes=(*shared.notes, NOTE.format(plate=rows.plate)),
+        )
+
+
+def _nothing(*args: Any) -> Any:
+    del args
+    return jnp.zeros(())
+
+
+def set_up_rows(program: Program, kernel: Any, plate: str, batch: int, plan: Mapping[str, str] | None) -> Rows:
+    """What is compiled for a program and a kernel, the same object for the same of them."""
+    chosen = choose_kernel(kernel)
+    check_rows(program, plate, batch)
+    # A gradient of several samples takes its rows in as many parts, whose differences tell its noise.
+    part = max(1, batch // chosen.num_samples)
+    label = ("row sums", plate, part, tuple(sorted((plan or {}).items())))
+    sums, full, arrays = program.remember(label, lambda: _read(program, plate, part, plan))
+
+    def make() -> Rows:
+        bound = chosen.bind(make_minibatch_target(sums))
+        shape = Program({"u": ContinuousSite((sums.num_x,), (sums.num_x,))}, {}, {}, _nothing, _nothing)
+        return Rows(sums, full, arrays, bound, Loop(bound, capacity_for(shape), ALONE))
+
+    return program.remember((*label, chosen), make)
+
+
+def _read(program: Program, plate: str, batch: int, plan: Mapping[str, str] | None) -> tuple[RowSums, FullData, Any]:
+    if program.num_x == 0:
+        raise ModelError(
+            f"minibatch: '{program.name}' has no continuous variable, so there is no gradient to estimate."
+        )
+    sums = RowSums(take_rows(program, plate, batch), plan)
+    check_plan(sums.plan).raise_or_warn()
+    rng = np.random.default_rng(0)
+    read = sums.plan.structure.program
+    z = {name: value[0] for name, value in guess_z(rng, read, 1).items()}
+    Guard(sums.plan).compare(np.zeros(2, np.uint32), guess_x(rng, read, 1)[0], z)
+    arrays = as_jax(sums.rows.all_rows)
+    return sums, FullData(sums, arrays), arrays
+
+
+def search(rows: Rows, key: Key) -> Mode:
+    """The mode of all rows; warns where none is found."""
+    mode = find_mode(rows.sums, rows.full, rows.arrays, key)
+    if not mode.is_found:
+        warnings.warn(
+            f"no mode was found in {mode.passes} passes over the data: the log density still rises, so that control "
+            "variates may not help. Check the priors, or sample without minibatch.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    return mode
+
+
+def start_points(key: Key, num_chains: int, num_x: int) -> Point:
+    """Starts in u for all chains, wider than the posterior if that is Gaussian."""
+    u: Any = WIDER * generator(key).standard_normal((num_chains, num_x)).astype(jnp.result_type(float))
+    nothing: Any = np.zeros(num_chains, u.dtype)
+    return Point(u, nothing, np.zeros_like(u))
+
+
+def to_x(mode: Mode, draws: Draws) -> Draws:
+    """Draws in x, with gradients in x, from those in u."""
+    u, gradient = (np.asarray(a, np.float64) for a in (draws.x, draws.gradient))
+    inverse = np.linalg.inv(mode.spread)
+    x = (mode.x + u @ mode.spread.T).astype(draws.x.dtype)
+    return replace(draws, x=x, gradient=(gradient @ inverse).astype(draws.gradient.dtype))
+
+
+@dataclass(frozen=True)
+class InX:
+    """What a kernel has tuned in u, told in x.
+
+    Attributes:
+        kernel: that moves u.
+        mode: from u to x.
+    """
+
+    kernel: Kernel
+    mode: Mode
+
+    def tuned(self, states: Any) -> dict[str, Any]:
+        """By name; deviations and variances of every coordinate of x."""
+        found, spread = dict(self.kernel.tuned(states)), self.mode.spread
+        found["scale"] = np.sqrt(np.asarray(found["scale"], np.float64) ** 2 @ (spread**2).T)
+        if "gradient_noise" in found:
+            found["gradient_noise"] = np.asarray(found["gradient_noise"], np.float64) @ np.linalg.inv(spread) ** 2
+        return found
+
+
+def postprocessing(rows: Rows) -> PostProcessing:
+    """Of draws of x."""
+    return PostProcessing(rows.result_program, "minibatches do not know the log likelihood of every datum")
+
+
+def conclude(rows: Rows, result: "xr.DataTree", program: Program) -> None:
+    """Hold the draws against all rows, and note what is found in the attributes of the posterior."""
+    found = result["unconstrained_posterior"].to_dataset()
+    columns = [np.asarray(found[name].values, np.float64) for name in program.x]
+    x = np.concatenate([column.reshape(*column.shape[:2], -1) for column in columns], axis=-1)
+    names = PostProcessing(rows.result_program, "").coordinates
+    check = check_against_all(x, lambda points: rows.full.at(points)[1], rows.sums.rows.size, names)
+    result["posterior"].attrs.update({"full_data_check": check.words, "full_data_check_holds": int(check.holds)})
+
+
+def _options_of(rows: Rows, mode: Mode, batch: int) -> dict[str, Any]:
+    """What of the options the result notes."""
+    made = rows.sums.rows
+    return {
+        "minibatch": json.dumps({made.plate: batch}), "rows": made.size,
+        "log_density_at_mode": mode.log_density, "passes_to_mode": mode.passes,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run of minibatches is asked for, as by `sumout.sample`."""
+
+    plate: str
+    batch: int
+    kernel: Any
+    draws: int
+    tune: int
+    steps: int | None
+    chains: int
+    seed: int
+    progress: bool | None
+    plan: Mapping[str, str] | None
+    store: Any
+    chunk: int | None
+
+
+def sample_rows(program: Program, asked: Request) -> "xr.DataTree":
+    """Draw from the posterior of x by minibatches."""
+    with stoppable() as stop:
+        key_mode, key_start, key_run, key_process = split(new_key(asked.seed), 4)
+        with program.alone(), without_collection():
+            rows = set_up_rows(program, asked.kernel, asked.plate, asked.batch, asked.plan)
+        mode = search(rows, key_mode)
+        inner = rows.program(rows.data(mode))
+        rows.loop.prepare(inner, asked.chains)
+        options = {
+            "kernel": repr(rows.kernel), "seed": asked.seed, "tune": asked.tune,
+            "plan": json.dumps(dict(asked.plan or {})), "drawn": [], **_options_of(rows, mode, asked.batch),
+        }  # fmt: skip
+        postprocess = postprocessing(rows)
+        postprocess.prepare()
+        run = Run(InX(rows.kernel, mode), postprocess, options, asked.draws, key_process, stop)  # pyright: ignore
+        if asked.store is None:
+            opened: AbstractContextManager[TraceBackend] = nullcontext(MemoryBackend(run))
+        else:
+            identity = identify(program, options | {"chains": asked.chains, "steps": asked.steps})
+            opened = open_folder(asked.store, identity, run)
+        with opened as backend:
+            with progress_bar(asked.progress, asked.chains) as report:
+                checkpoint = backend.resume(rows.loop.shapes(inner, asked.chains))
+                if checkpoint is None:
+                    points = start_points(key_start, asked.chains, rows.sums.num_x)
+                    checkpoint = rows.loop.start(key_run, points, {}, asked.steps)
+                schedule = Schedule(asked.draws, asked.tune, asked.steps, asked.chunk)
+
+                def record(checkpoint: Checkpoint, draws: Draws) -> None:
+                    backend.record(checkpoint, to_x(mode, draws))
+
+                rows.loop.run(key_run, checkpoint, inner.data, schedule, record, report, stop)
+            result = backend.result(checkpoint)
+    conclude(rows, result, program)
+    return result

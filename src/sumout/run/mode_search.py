@@ -1,0 +1,179 @@
+"""The mode of a posterior of many rows, and the curvature there, with few passes over the data.
+
+1. Short ascents (`run/starts.py`) on a few thousand rows, each weighed as many: they tell modes apart, and end within
+   √(N / rows) posterior deviations of the mode of all rows.
+2. Quasi-Newton steps (BFGS) on all rows, with totals as if in double precision, whose first metric is the curvature of
+   some rows: a step leaves some hundredths of the way, so that a handful of passes will do.
+3. The curvature at the mode, from some rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sumout.checks.not_finite import explain_no_start
+from sumout.errors import StartError
+from sumout.model.arguments import as_jax
+from sumout.model.program import Data, Nuisance
+from sumout.plan.minibatch_target import RowSums
+from sumout.plan.target import Target
+from sumout.randomness import Key, generator, split
+from sumout.run.starts import RESTARTS, Ascents
+from sumout.threads import attentive_jit
+
+ASCENT_ROWS = 2_000  # on which ascents go: enough to tell components of a mixture apart
+CURVATURE_ROWS = 20_000  # from which the curvature is estimated, to a per cent or so
+MOST_PASSES = 60  # over all rows
+FIRST_LOOK = 3  # optima of some rows that are compared on all
+CLOSE = 1e-2  # gᵀ P⁻¹ g at which a point is the mode: a tenth of a posterior deviation
+LEAST_CURVATURE = 1e-7  # of the largest, along a direction in which the density is flat or turns up
+SHORTEST = 1e-4  # part of a step that is tried
+
+
+@dataclass(frozen=True, eq=False)
+class Mode:
+    """Where the log density of all rows is highest.
+
+    Attributes:
+        x: the mode.
+        log_density: there, of all rows.
+        pull: gradient of the sum over all rows there.
+        spread: S, with S Sᵀ the inverse of minus the Hessian.
+        decrement: gᵀ P⁻¹ g there, of the gradient that is left: squared distance from the mode in deviations.
+        passes: over the data that were made.
+    """
+
+    x: Float[np.ndarray, " num_x"]
+    log_density: float
+    pull: Float[np.ndarray, " num_x"]
+    spread: Float[np.ndarray, "num_x num_x"]
+    decrement: float
+    passes: int
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the search ended at the mode."""
+        return self.decrement <= CLOSE * max(1, len(self.x))
+
+
+class FullData:
+    """The log density of all rows, by passes over them in chunks."""
+
+    def __init__(self, sums: RowSums, arrays: Data):
+        self.sums, self._arrays = sums, arrays
+        self._totals = attentive_jit(sums.totals)
+        self._shared = attentive_jit(lambda x, arrays, index: sums.shared(x, sums.rows.take(arrays, index)))
+        self._curvature = attentive_jit(
+            lambda x, arrays, index: jax.lax.map(lambda i: sums.curvature(x, sums.rows.take(arrays, i)), index)
+        )
+        self._index = jnp.arange(sums.rows.batch, dtype=jnp.int32)
+
+    def at(self, points: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Log density and gradient at several points, and the part of the gradient that comes from rows."""
+        passes = [self._at(point) for point in np.asarray(points)]
+        value, gradient, pull = (np.stack(part) for part in zip(*passes, strict=True))
+        return value, gradient, pull
+
+    def _at(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same at one point."""
+        x = jnp.asarray(point, jnp.result_type(float))
+        high, low = self._totals(x, self._arrays)
+        shared = self._shared(x, self._arrays, self._index)
+        value, gradient = (
+            np.asarray(a, np.float64) + np.asarray(b, np.float64) for a, b in zip(high, low, strict=True)
+        )
+        value_shared, gradient_shared = (np.asarray(part, np.float64) for part in shared)
+        return value + value_shared, gradient + gradient_shared, gradient
+
+    def precision(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Minus the Hessian of the log density, from some rows."""
+        rows = self.sums.rows
+        num = min(-(-CURVATURE_ROWS // rows.batch), -(-rows.size // rows.batch))
+        index = as_jax(rng.integers(0, rows.size, (num, rows.batch)).astype(np.int32))
+        shared, inside = self._curvature(jnp.asarray(x, jnp.result_type(float)), self._arrays, index)
+        hessian = np.asarray(shared, np.float64)[0] + rows.size / rows.batch * np.asarray(inside, np.float64).mean(0)
+        return -0.5 * (hessian + hessian.T)
+
+
+def find_mode(sums: RowSums, data: FullData, arrays: Data, key: Key) -> Mode:
+    """The highest mode that is found from several random points."""
+    key_ascent, key_rows = split(key)
+    rng = generator(key_rows)
+    points = _first_optima(sums, arrays, key_ascent, rng)
+    values, gradients, pulls = data.at(points)
+    passes = 1
+    best = int(np.argmax(np.where(np.isfinite(values), values, -np.inf)))
+    x, value, gradient, pull = points[best].astype(np.float64), values[best], gradients[best], pulls[best]
+    metric = _inverse(data.precision(x, rng))
+    while passes < MOST_PASSES and gradient @ metric @ gradient > CLOSE:
+        direction, length = metric @ gradient, 1.0
+        while length >= SHORTEST:
+            new = x + length * direction
+            (new_value,), (new_gradient,), (new_pull,) = data.at(new[None])
+            passes += 1
+            # Near the mode the gain is lost in rounding, but the slope at the new point is not.
+            is_flat = abs(new_gradient @ direction) < 0.5 * abs(gradient @ direction)
+            if np.isfinite(new_gradient).all() and (new_value > value or (is_flat and new_value > value - 1)):
+                break
+            length /= 4
+        else:
+            break
+        metric = _updated(metric, new - x, gradient - new_gradient)
+        x, value, gradient, pull = new, new_value, new_gradient, new_pull
+    inverse = _inverse(data.precision(x, rng))
+    decrement = float(gradient @ inverse @ gradient)
+    spread = np.linalg.cholesky(inverse)
+    return Mode(x, float(value), pull, spread, decrement, passes)
+
+
+def _first_optima(sums: RowSums, arrays: Data, key: Key, rng: np.random.Generator) -> np.ndarray:
+    """The highest points of ascents on some rows, the best of all first."""
+    rows = sums.rows
+    num = max(1, min(ASCENT_ROWS, rows.size) // rows.batch)
+    index = as_jax(np.sort(rng.integers(0, rows.size, (num, rows.batch)), axis=None).astype(np.int32))
+    data = {"arrays": arrays, "index": index.reshape(num, rows.batch)}
+    program = replace(rows.program, data=data, free=())
+    target = _WeighedTarget(lambda x, z, data: sums.weighed(x, data["arrays"], data["index"])[0], sums=sums)
+    optima = Ascents(program, target, RESTARTS).run(np.asarray(key)[None], as_jax(data), below=0.0)
+    heights, points = optima.log_density[0], np.asarray(optima.points.x[0])
+    if not np.isfinite(heights).any():
+        z = jax.tree.map(lambda a: a[0], optima.z)
+        raise StartError(explain_no_start(program, target.log_density, optima.points.x[0], z, f"{RESTARTS} starts"))
+    order = np.argsort(-np.where(np.isfinite(heights), heights, -np.inf))[:FIRST_LOOK]
+    return points[order][np.isfinite(heights[order])]
+
+
+@dataclass(frozen=True, eq=False)
+class _WeighedTarget(Target):
+    """The log density of some rows, each weighed as many."""
+
+    sums: RowSums | None = None
+
+    @cached_property
+    def value_and_gradient(self) -> Callable[[Array, Nuisance, Data], tuple[Array, Array]]:
+        """Of the batches in the data."""
+        assert self.sums is not None
+        weighed = self.sums.weighed
+        return jax.jit(lambda x, z, data: weighed(x, data["arrays"], data["index"]))
+
+
+def _inverse(precision: np.ndarray) -> np.ndarray:
+    """The inverse, with directions in which the density is flat or turns up as if it fell as steeply there."""
+    values, vectors = np.linalg.eigh(precision)
+    floor = LEAST_CURVATURE * max(np.abs(values).max(initial=0.0), 1e-300)
+    return (vectors / np.maximum(np.abs(values), floor)) @ vectors.T
+
+
+def _updated(metric: np.ndarray, step: np.ndarray, fall: np.ndarray) -> np.ndarray:
+    """BFGS: the metric that takes the fall of the gradient along a step to that step."""
+    product = step @ fall
+    if not product > 1e-10 * np.sqrt(step @ step * (fall @ fall)):
+        return metric
+    left = np.eye(len(step)) - np.outer(step, fall) / product
+    return left @ metric @ left.T + np.outer(step, step) / product
