@@ -86,4 +86,8 @@ def any_z(program: Program) -> Nuisance:
     """A value of every finite or count site, for functions that do not look at it."""
     sites = program.z.items()
     lowest = {n: np.full(s.shape, s.support.lower, s.dtype) for n, s in sites if isinstance(s.support, Count)}
-    return as_jax({name: lowest[name] if name in lowest else value_number(site, 0) for name, site in sites})
+    return _as_nuisance({name: lowest[name] if name in lowest else value_number(site, 0) for name, site in sites})
+
+
+def _as_nuisance(z: Any) -> Nuisance:
+    return as_jax(z)

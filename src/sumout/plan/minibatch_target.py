@@ -27,6 +27,7 @@ from sumout.errors import ModelError
 from sumout.model.initial_values import any_z
 from sumout.model.program import Data, Nuisance
 from sumout.model.row_program import RowProgram, row_numbers
+from sumout.model.supports import Count
 from sumout.plan.count_ends import NOT_CUT
 from sumout.plan.plan import Plan, plan_for
 from sumout.plan.target import Target, make_target
@@ -171,7 +172,9 @@ def _add_compensated(total: Any, terms: Any) -> Any:
 def _refuse_drawn(rows: RowProgram, plan: Plan) -> None:
     if not plan.sums_all:
         name = plan.drawn[0]
-        reason = plan.choices[name][0].reason
+        is_count = isinstance(plan.structure.program.z[name].support, Count)
+        where = "where a sum over an unbounded count is cut would follow from the rows of every batch"
+        reason = where if is_count else plan.choices[name][0].reason
         raise ModelError(
             f"minibatch: '{name}' cannot be summed out ({reason}), and drawn for some rows at a time it would add "
             f"noise that grows with the {rows.size} rows of plate '{rows.plate}'. Sample without minibatch."
@@ -205,6 +208,7 @@ class MinibatchTarget(Target):
         sums: of rows.
     """
 
+    is_whitened = True
     sums: RowSums | None = None
 
     def subsample(self, key: Array, data: RowData) -> RowData:

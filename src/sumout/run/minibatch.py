@@ -192,9 +192,17 @@ def start_points(key: Key, num_chains: int, num_x: int) -> Point:
 def to_x(mode: Mode, draws: Draws) -> Draws:
     """Draws in x, with gradients in x, from those in u."""
     u, gradient = (np.asarray(a, np.float64) for a in (draws.x, draws.gradient))
-    inverse = np.linalg.inv(mode.spread)
-    x = (mode.x + u @ mode.spread.T).astype(draws.x.dtype)
-    return replace(draws, x=x, gradient=(gradient @ inverse).astype(draws.gradient.dtype))
+    x = mode.x + _product(u, mode.spread.T)
+    gradient = _product(gradient, np.linalg.inv(mode.spread))
+    return replace(draws, x=x.astype(draws.x.dtype), gradient=gradient.astype(draws.gradient.dtype))
+
+
+def _product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """The product, column by column: that of a library differs in the last place by how many rows there are."""
+    total = np.zeros_like(rows)
+    for j, row in enumerate(matrix):
+        total += rows[..., j : j + 1] * row
+    return total
 
 
 @dataclass(frozen=True)
