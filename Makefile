@@ -30,6 +30,7 @@ bench: $(BENCH_READY)
 	$(BIN)/python benchmarks/marginal.py
 	$(BIN)/python -m benchmarks.gradients
 	$(BIN)/python -m benchmarks.loops
+	$(BIN)/python -m benchmarks.ecology
 	$(BIN)/python benchmarks/large_supports.py
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks $(BENCH)

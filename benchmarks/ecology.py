@@ -107,7 +107,7 @@ def main() -> None:
     if options.form:
         print(json.dumps(vars(run_here(options.only[0], options.form))))
         return
-    console = Console()
+    console = Console(width=120)
     if not is_there():
         console.print("JAGS is not installed (apt-get install jags): left out.")
     forms = [form for form in FORMS if form != "jags" or is_there()]

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sumout.compile.ahead import Ahead
+from sumout.compile.ahead import BRISK_COMPILE, MEDIUM_COMPILE, QUICK_COMPILE, Ahead
+from sumout.compile.policy import LITTLE_WORK, MUCH_WORK
 from sumout.jaxpr.equations import traced_once, without_collection
 
 
@@ -42,6 +43,13 @@ def test_what_is_compiled_can_be_called_under_other_settings():
             assert threads.submit(compiled, a).result().dtype == jnp.float32
     with jax.enable_x64(True):
         assert double(jnp.ones(3)).dtype == jnp.float64
+
+
+def test_what_runs_seldom_is_compiled_by_the_work_it_does():
+    seldom, always = Ahead(jnp.sin, times=10), Ahead(jnp.sin)
+    assert seldom._options(100, LITTLE_WORK // 10) == QUICK_COMPILE
+    assert seldom._options(100, MUCH_WORK // 10) == BRISK_COMPILE
+    assert seldom._options(100, MUCH_WORK) == always._options(100, 1) == MEDIUM_COMPILE
 
 
 def test_errors_of_the_compiler_are_told(monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sumout.compile.ahead import Ahead
-from sumout.compile.one_piece import MARK, TESTED, fits_one_piece, is_tested
+from sumout.compile.one_piece import MARK, TESTED, elements_computed, fits_one_piece, is_tested
 from sumout.compile.policy import ONE_PIECE_ARGUMENTS, ONE_PIECE_ARRAY
 
 
@@ -69,6 +69,14 @@ def test_only_small_loops_are_marked(size, expected):
     large = jax.jit(looped(lambda i, x, data: data["a"] @ x))
     assert fits_one_piece(large.trace(jnp.ones(4), 0.0, {"a": jnp.ones((4, 4))}).jaxpr)
     assert "xla_cpu_small_call" in MARK
+
+
+def test_elements_are_counted_in_loops_and_calls():
+    def fn(rows):
+        return jax.lax.map(lambda row: jax.jit(jnp.exp)(row) + 1, rows)
+
+    jaxpr = jax.make_jaxpr(fn)(np.zeros((7, 3))).jaxpr
+    assert elements_computed(jaxpr) == 7 * (3 + 3)
 
 
 def test_the_release_that_the_tests_run_with_is_used_in_full():

@@ -14,8 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sumout.compile.one_piece import OPTIONS, fits_one_piece, in_one_piece, is_tested, largest_array, longest_loop
-from sumout.compile.policy import FEW_SITES, LITTLE_WORK, MEDIUM_ARRAY, SHORT_LOOP
+from sumout.compile.one_piece import OPTIONS, elements_computed, fits_one_piece, in_one_piece, is_tested, largest_array
+from sumout.compile.policy import FEW_SITES, LITTLE_WORK, MEDIUM_ARRAY, MUCH_WORK
 from sumout.model.program import Program
 from sumout.threads import attentively, begin, wait
 
@@ -24,7 +24,7 @@ MEDIUM_COMPILE: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False} if is_te
 # Code that runs once should not be optimised as if it ran a million times.
 QUICK_COMPILE: dict[str, Any] = {"xla_backend_optimization_level": 0, **MEDIUM_COMPILE} if is_tested() else {}
 
-# In long loops code has to be good, but as long as it does little work in all, not the best.
+# Between the two: most of what optimising gains, for half of what it takes.
 BRISK_COMPILE: dict[str, Any] = {"xla_backend_optimization_level": 1, **MEDIUM_COMPILE} if is_tested() else {}
 
 
@@ -43,8 +43,8 @@ class Ahead:
 
     Args:
         fn: the function.
-        times: how often it will do what it does, if that is known to be seldom: if that is little work in all, it is
-            compiled quickly rather than well.
+        times: how often it will be called, if that is known to be seldom: if that is little work in all, it is compiled
+            quickly rather than well.
     """
 
     def __init__(self, fn: Callable[..., Any], *, times: int | None = None):
@@ -61,7 +61,7 @@ class Ahead:
             traced = self._fn.trace(*args)
             whole = self._whole.lower(*args) if fits_one_piece(traced.jaxpr) else None
             usual = traced.lower if whole else partial(lambda lowered: lowered, traced.lower())
-            options = self._options(largest_array(traced.jaxpr), longest_loop(traced.jaxpr.jaxpr))
+            options = self._options(largest_array(traced.jaxpr), elements_computed(traced.jaxpr.jaxpr))
             self._compiled[signature] = begin(_compile, whole, usual, options)
         return self._compiled[signature]
 
@@ -70,10 +70,10 @@ class Ahead:
         """Whether all that was begun is compiled."""
         return all(future.done() for future in list(self._compiled.values()))
 
-    def _options(self, largest: int, steps: int) -> dict[str, Any]:
-        """How to compile what handles arrays of that many elements at most, in loops of that many steps."""
-        if self._times is not None and self._times * largest <= LITTLE_WORK:
-            return QUICK_COMPILE if steps <= SHORT_LOOP else BRISK_COMPILE
+    def _options(self, largest: int, elements: int) -> dict[str, Any]:
+        """How to compile what handles arrays of that many elements at most, and computes so many in a call."""
+        if self._times is not None and self._times * elements <= MUCH_WORK:
+            return QUICK_COMPILE if self._times * elements <= LITTLE_WORK else BRISK_COMPILE
         return MEDIUM_COMPILE if largest <= MEDIUM_ARRAY else {}
 
     def shapes(self, *args: Any) -> Any:

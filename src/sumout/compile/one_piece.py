@@ -15,15 +15,16 @@ are not documented either, likewise. With another release everything is compiled
 import logging
 from collections.abc import Callable
 from functools import cache
+from math import prod
 from typing import Any
 
 import jax
 import jaxlib
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxprs_in_params
 
 from sumout.compile.policy import ONE_PIECE_ARGUMENTS, ONE_PIECE_ARRAY
 from sumout.jaxpr.primitives import Kind, names_of, row_of
-from sumout.jaxpr.walk import all_equations, body, names_in
+from sumout.jaxpr.walk import all_equations, names_in, shape_of
 
 LOG = logging.getLogger("sumout.compile")
 TESTED = ("0.10",)  # releases of jaxlib; `make test` with a new one tells whether it can be added
@@ -80,13 +81,14 @@ def fits_one_piece(closed: ClosedJaxpr) -> bool:
     return is_small and not has_keys and not REFUSED & names
 
 
-def longest_loop(jaxpr: Jaxpr) -> int:
-    """Steps of loops within loops, of those whose length is known."""
-    steps = 1
+def elements_computed(jaxpr: Jaxpr) -> int:
+    """Elements of all arrays that are computed in a call; loops of unknown length count as one step."""
+    total = 0
     for eqn in jaxpr.eqns:
-        if row_of(eqn).is_call or row_of(eqn).kind is Kind.SCAN:
-            steps = max(steps, eqn.params.get("length", 1) * longest_loop(body(eqn)[0]))
-    return steps
+        inner = list(jaxprs_in_params(eqn.params))
+        steps = eqn.params.get("length", 1) if row_of(eqn).kind is Kind.SCAN else 1
+        total += steps * sum(map(elements_computed, inner)) if inner else sum(prod(shape_of(v)) for v in eqn.outvars)
+    return total
 
 
 def largest_array(closed: ClosedJaxpr) -> int:

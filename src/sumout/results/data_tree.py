@@ -64,7 +64,7 @@ class EachDraw:
         self.program = program
         simple = traced_once(fn, is_final=True)
         one_by_one = lambda rows, data: jax.lax.map(lambda row: simple(*row, data), rows)  # noqa: E731
-        self._run = Ahead(one_by_one, times=USUAL_DRAWS)
+        self._run = Ahead(one_by_one, times=USUAL_DRAWS // BLOCK)
 
     def prepare(self, *row: Any) -> None:
         """Begin to compile for such rows, of which shapes and types are given."""
