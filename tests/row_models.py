@@ -87,6 +87,20 @@ def document_data(rng, n):
     return (rng.integers(0, 5, (n, 6)),)
 
 
+def with_a_switch(extra, y):
+    """A discrete variable outside the plate, on which no row depends."""
+    mu = numpyro.sample("mu", dist.Normal(0, 5).expand([2]))
+    switch = numpyro.sample("switch", dist.Bernoulli(0.4))
+    numpyro.sample("extra", dist.Normal(mu[switch], 0.5), obs=extra)
+    with numpyro.plate("n", len(y)):
+        z = numpyro.sample("z", dist.Bernoulli(0.3))
+        numpyro.sample("y", dist.Normal(mu[z], 1.0), obs=y)
+
+
+def switch_data(rng, n):
+    return np.array(0.7), *mixture_data(rng, n)
+
+
 ROW_MODELS = {
     mixture: mixture_data,
     outliers: outlier_data,
@@ -94,4 +108,5 @@ ROW_MODELS = {
     occupancy: occupancy_data,
     zero_inflated: zero_inflated_data,
     documents: document_data,
+    with_a_switch: switch_data,
 }

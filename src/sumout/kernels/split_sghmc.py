@@ -43,7 +43,6 @@ class SplitSGHMC(StochasticGradientKernel):
 
     name = "split_sghmc"
     standard_step = 0.25
-    whitened_step = 0.4  # on a Gaussian it has no error at all
     friction: float = 1.0
     noise: float | None = None
     num_samples: int = 2

@@ -106,7 +106,6 @@ class StochasticGradientKernel(Kernel):
 
     is_exact = False
     standard_step: ClassVar[float]  # the ε that would do on a standard Gaussian
-    whitened_step: ClassVar[float | None] = None  # likewise, where the target is nearly one; None if no other
     num_samples: int
     noise: float | None
 
@@ -196,8 +195,7 @@ class StochasticGradientKernel(Kernel):
         else:
             ratio = self.target.log_ratio(state.x, end[0], z, rows)
             change = gain((jnp.zeros_like(ratio), fresh), (ratio, end[1]))
-        step = self.whitened_step if self.target.is_whitened and self.whitened_step else self.standard_step
-        standard = ENERGY_ERROR * (control.factor * step) ** 3 * np.sqrt(max(state.x.size, 1))
+        standard = ENERGY_ERROR * (control.factor * self.standard_step) ** 3 * np.sqrt(max(state.x.size, 1))
         share = jnp.max(self.share(tuning.step_size, noise.variance * tuning.scale**2), initial=0)
         # One half where the step is as large as it should be, by whichever is worse; 0 far below, 1 far above.
         excess = jnp.minimum(jnp.maximum(jnp.abs(change) / standard, 0.5 * share / (control.factor * MOST_SHARE)), 1.0)

@@ -57,6 +57,7 @@ class RowProgram:
         axes: of the arrays in the data of the program that hold rows, along which axis; the row numbers have none.
         index: name of the array in the data that row numbers go to, where the model picks its rows itself.
         site_axes: of the discrete sites inside, along which axis rows lie.
+        all_rows: the data of the whole program.
     """
 
     plate: str
@@ -238,10 +239,9 @@ def _compare(program: Program, made: RowProgram) -> None:
     small, inside = made.program, program.plates[made.plate].dims
     index = rng.permutation(made.size)[: made.batch] if made.size < 10**6 else rng.integers(0, made.size, made.batch)
     x = guess_x(rng, program, 1)[0]
-    z, all_z = ({name: value[0] for name, value in guess_z(rng, one, 1).items()} for one in (small, program))
-    for name, axis in made.site_axes.items():
-        np.moveaxis(all_z[name], axis, 0)[index] = np.moveaxis(z[name], axis, 0)
-        z[name] = np.take(all_z[name], index, axis)  # a row may have been drawn twice
+    all_z = {name: value[0] for name, value in guess_z(rng, program, 1).items()}
+    axes = made.site_axes
+    z = {name: np.take(all_z[name], index, axes[name]) if name in axes else all_z[name] for name in small.z}
     data = jax.jit(made.take)(as_jax(made.all_rows), as_jax(index.astype(np.int32)))
     some = jax.jit(small.log_terms)(*as_jax((x, z)), data)
 

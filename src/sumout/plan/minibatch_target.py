@@ -208,7 +208,6 @@ class MinibatchTarget(Target):
         sums: of rows.
     """
 
-    is_whitened = True
     sums: RowSums | None = None
 
     def subsample(self, key: Array, data: RowData) -> RowData:

@@ -64,7 +64,6 @@ class Target:
         del key
         return data
 
-    is_whitened: ClassVar[bool] = False  # whether x has about unit covariance, and little noise in its gradients
     # The difference of the log densities at two x, where it is known better than either: `(before, after, z, data)`.
     log_ratio: ClassVar[Callable[..., Array] | None] = None
 
