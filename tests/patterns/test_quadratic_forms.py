@@ -39,7 +39,8 @@ def regression(predictor, prior=lambda x, z: norm.logpdf(x["beta"]).sum(), law=n
         likelihood = law(data["y"], centre, jnp.exp(x["log_sigma"])).sum()
         return included + likelihood + prior(x, z["s"]) - 0.5 * x["log_sigma"] ** 2
 
-    return sumout.density(density, x=COEFFICIENTS, z={"s": support or sumout.finite(2, NUM)}, data=DATA)
+    x = COEFFICIENTS | ({"alpha": (constraints.real, (NUM,))} if prior is scale_for_each else {})
+    return sumout.density(density, x=x, z={"s": support or sumout.finite(2, NUM)}, data=DATA)
 
 
 UNEVEN = Finite(
@@ -66,6 +67,20 @@ def scaled_slab(x, z):
 
 def slab_by_inclusion(x, z):
     return norm.logpdf(x["beta"], 0.3 * z, jnp.where(z > 0, 1.0, 0.1)).sum()
+
+
+def scale_for_each(x, z):
+    return norm.logpdf(x["beta"]).sum() + norm.logpdf(x["alpha"]).sum()
+
+
+def shifts():
+    """Neither sites nor partners meet."""
+
+    def density(x, z, data):
+        likelihood = norm.logpdf(data["y"][:NUM], x["log_sigma"] + z["s"] * x["beta"], 0.5).sum()
+        return norm.logpdf(x["beta"], 0.0, 3.0).sum() + likelihood - 0.5 * x["log_sigma"] ** 2 - 1.5 * z["s"].sum()
+
+    return sumout.density(density, x=COEFFICIENTS, z={"s": sumout.finite(2, NUM)}, data=DATA)
 
 
 def laplace(x, z):
@@ -100,11 +115,14 @@ PAIRED = {
     "a slab by inclusion": lambda: regression(times, slab_by_inclusion),
     "shifted": lambda: regression(lambda x, s: (x["beta"] + 0.5) * (s - 0.5) + s**2),
     "written out": lambda: regression(lambda x, s: jnp.stack([x["beta"][i] * s[i] for i in range(NUM)])),
+    "coefficients that meet in the prior": lambda: regression(times, chained),
+    "inclusion in the prior only": lambda: regression(lambda x, s: x["beta"], slab_by_inclusion),
+    "a scale for each": lambda: regression(lambda x, s: s * jnp.exp(x["alpha"]) * x["beta"], scale_for_each),
+    "each datum with its own": shifts,
 }
 UNPAIRED = {
     "spins": spins,
     "a prior with a kink": lambda: regression(times, laplace),
-    "coefficients that meet in the prior": lambda: regression(times, chained),
     "a prior by the neighbour's inclusion": lambda: regression(times, by_its_neighbour),
     "weighed by another coefficient": lambda: regression(times, weighed_by_another),
     "coefficients in two numbers": lambda: regression(lambda x, s: (x["beta"] + jnp.roll(x["beta"], 1)) * s),
@@ -131,7 +149,9 @@ def point(program, seed):
 def test_partners_are_found(name):
     move = move_of(PAIRED[name]())
     assert isinstance(move, QuadraticGibbs)
-    assert move.form.partners.tolist() == list(range(NUM))
+    names = list(move.form.structure.program.x)
+    start = 0 if names[0] == "beta" else NUM
+    assert move.form.partners.tolist() == list(range(start, start + NUM))
 
 
 @pytest.mark.parametrize("name", UNPAIRED)
@@ -154,7 +174,8 @@ def test_the_log_density_changes_as_the_conditionals_say(name):
     changes = jax.jit(move.log_changes)(x, z, other_x, other_z, program.data)
     density = jax.jit(program.log_density)
     for j in range(NUM):
-        x_j = x.at[j].set(other_x[j]) if move.moves_x else x
+        at = move.form.partners[j] if move.moves_x else None
+        x_j = x if at is None else x.at[at].set(other_x[at])
         z_j = {"s": z["s"].at[j].set(other_z["s"][j])}
         change = density(x_j, z_j, program.data) - density(x, z, program.data)
         np.testing.assert_allclose(changes[j], change, atol=1e-9)
