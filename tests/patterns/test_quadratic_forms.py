@@ -253,3 +253,73 @@ def test_probabilities_given_all_else_are_those_of_the_program(name):
     for j, (row, may) in enumerate(zip(values, allowed, strict=True)):
         each = jnp.array([density(x, {"s": z["s"].at[j].set(value)}, program.data) for value in row])
         np.testing.assert_allclose(found[j], jax.nn.softmax(jnp.where(may, each, -jnp.inf)), atol=1e-9)
+
+
+def spike_of(num, rows=12, seed=0):
+    rng = np.random.default_rng(seed)
+    data = {"design": rng.normal(size=(rows, num)), "y": rng.normal(size=rows)}
+
+    def density(x, z, data):
+        centre = data["design"] @ (x["beta"] * z["s"])
+        return norm.logpdf(data["y"], centre).sum() + norm.logpdf(x["beta"]).sum() - z["s"].sum()
+
+    x = {"beta": (constraints.real, (num,))}
+    return sumout.density(density, x=x, z={"s": sumout.finite(2, num)}, data=data)
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 5, 8])
+def test_sites_with_partners_are_drawn_with_them_by_default(num):
+    program = spike_of(num)
+    (move,) = plan_for(program).moves
+    assert isinstance(move, QuadraticGibbs)
+    assert move.moves_x
+    assert "each with a coordinate of x" in sumout.explain(program)
+    assert plan_for(program, {"s": "sum"}).sums_all
+
+
+@pytest.mark.parametrize(
+    "use", [lambda p: sumout.explain(p, kernel="ghmc"), lambda p: sumout.explain(p, kernel="sghmc")]
+)
+def test_kernels_that_move_z_alone_have_it_summed_out(use):
+    assert "summed out exactly" in use(spike_of(3))
+
+
+def test_modes_are_found_with_z_summed_out():
+    assert sumout.maximize(spike_of(2), starts=2, progress=False).log_density is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["inclusion in the prior only", "coefficients that meet in the prior", "each datum with its own"]
+)
+def test_a_sweep_with_partners_leaves_the_joint_law_invariant(name):
+    """From exact draws, by a grid over all z and Gaussians given z; 20,000 of them, five standard errors."""
+    program = PAIRED[name]()
+    move, data = move_of(program), program.data
+    rest = jnp.zeros(program.num_x)
+    partners = np.asarray(move.form.partners)
+    all_z = np.array(np.meshgrid(*[[0, 1]] * NUM, indexing="ij")).reshape(NUM, -1).T
+
+    def log_density(u, s):
+        return program.log_density(rest.at[partners].set(u), {"s": s}, data)
+
+    def weigh(s):
+        gradient, hessian = jax.grad(log_density)(jnp.zeros(NUM), s), jax.hessian(log_density)(jnp.zeros(NUM), s)
+        covariance = jnp.linalg.inv(-hessian)
+        mean = covariance @ gradient
+        log_weight = log_density(jnp.zeros(NUM), s) + 0.5 * gradient @ mean + 0.5 * jnp.linalg.slogdet(covariance)[1]
+        return log_weight, mean, jnp.linalg.cholesky(covariance)
+
+    log_weights, means, factors = jax.jit(jax.vmap(weigh))(jnp.asarray(all_z))
+    rng, num = np.random.default_rng(0), 20_000
+    weights = np.asarray(jax.nn.softmax(log_weights))
+    which = rng.choice(len(all_z), size=num, p=weights / weights.sum())
+    u = np.asarray(means)[which] + np.einsum("nij,nj->ni", np.asarray(factors)[which], rng.normal(size=(num, NUM)))
+    x = jnp.tile(rest, (num, 1)).at[:, partners].set(u)
+    keys = jnp.asarray(rng.integers(0, 2**32, size=(num, 2), dtype=np.uint32))
+    step = jax.jit(jax.vmap(lambda key, x, s: move.jointly(key, x, {"s": s}, data)))
+    new_x, new_z = step(keys, x, jnp.asarray(all_z[which]))
+    before = np.concatenate([all_z[which], u, u**2, u * all_z[which], u * np.roll(u, 1, axis=1)], axis=1)
+    s, u = np.asarray(new_z["s"]), np.asarray(new_x)[:, partners]
+    after = np.concatenate([s, u, u**2, u * s, u * np.roll(u, 1, axis=1)], axis=1)
+    error = np.sqrt((before.var(axis=0) + after.var(axis=0)) / num)
+    assert (np.abs(after.mean(axis=0) - before.mean(axis=0)) < 5 * error + 1e-12).all()

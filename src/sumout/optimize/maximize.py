@@ -26,7 +26,7 @@ from sumout.optimize.lbfgs import ascend_exactly
 from sumout.optimize.maximum import Maximum, build_maximum, refuse_moving_supports
 from sumout.optimize.stochastic_ascent import ascend_with_draws
 from sumout.plan.count_ends import NOT_CUT
-from sumout.plan.plan import plan_for
+from sumout.plan.plan import plan_for, without_partners
 from sumout.plan.target import Target, make_target
 from sumout.randomness import Key, as_seed, new_key, split
 from sumout.run.progress import bar
@@ -79,7 +79,7 @@ def maximize(
     program = as_program(program)
     _check_options(program, starts, steps, learning_rate, seed, jacobian)
     aim = program if jacobian else program.without_jacobian()
-    made = plan_for(aim, plan, NOT_CUT)
+    made = plan_for(aim, without_partners(aim, plan, NOT_CUT), NOT_CUT)
     aim = made.structure.program
     refuse_moving_supports(aim)
     target = make_target(made)

@@ -48,6 +48,7 @@ METHODS = {
     "prior": "updated by proposals from their own sampler, accepted by the density",
     "forward": "drawn from their own law for each draw of all else",
 }
+UNPARTNERED = "without partners"  # in overrides made by us: summed out if that is cheap, else drawn
 OVERRIDES = (*(method for method in METHODS if method != "forward"), "draw")  # "draw": by whatever method but a sum
 
 
@@ -158,12 +159,21 @@ def plan_for(program: Program, overrides: Mapping[str, str] | None = None, ends:
     return program.remember(("first", *label), lambda: _first_plan(program, checked))
 
 
+def without_partners(
+    program: Program, overrides: Mapping[str, str] | None = None, ends: CountEnds | None = None
+) -> dict[str, str]:
+    """Overrides for what moves z alone: sites that would be drawn with partners are not."""
+    plan = plan_for(program, overrides, ends)
+    names = [user for name in plan.instead for user in plan.structure.program.packs.names(name)]
+    return {**dict.fromkeys(names, UNPARTNERED), **(overrides or {})}
+
+
 def _plan_as_it_is(program: Program, checked: dict[str, str]) -> Plan:
     with without_collection():
         rolled = roll_up(program, checked)
     structure = read(rolled)
     label = ("plan", tuple(sorted(checked.items())))
-    return rolled.remember(label, lambda: make_plan(structure, checked))
+    return rolled.remember(label, lambda: make_plan(structure, checked, prefers_partners=True))
 
 
 def _plan_with_ends(checked: dict[str, str], ends: CountEnds) -> Plan:
@@ -205,7 +215,10 @@ def _wide_tables(plan: Plan) -> list[str]:
 
 
 def make_plan(
-    structure: Structure, overrides: Mapping[str, str] | None = None, patterns: Sequence[Pattern] = PATTERNS
+    structure: Structure,
+    overrides: Mapping[str, str] | None = None,
+    patterns: Sequence[Pattern] = PATTERNS,
+    prefers_partners: bool = False,
 ) -> Plan:
     """Choose a method for every site, the user's overrides first, and build the sums and the moves.
 
@@ -214,6 +227,7 @@ def make_plan(
         overrides: methods by name of site, as in `plan=` of `sumout.sample`.
         patterns: those that may be used. With fewer of them sums and draws are as right, but cost more, so that other
             sites may be summed out.
+        prefers_partners: whether sites that can be drawn with partners are, where they could be summed out.
     """
     overrides = check_overrides(structure.program, overrides)
     methods = np.full(structure.num_sites, "", object)
@@ -222,7 +236,7 @@ def make_plan(
         numbers = structure.site_numbers[name]
         methods[numbers], reasons[numbers] = _first_choice(structure, name, overrides.get(name), patterns)
     partners = Partners(structure, patterns)
-    instead = _draw_with_partners(structure, partners, methods, reasons, overrides)
+    instead = _draw_with_partners(structure, partners, methods, reasons, overrides) if prefers_partners else ()
     chosen = {}
     for method in ("sum", "joint"):
         asked = np.zeros(structure.num_sites, bool)
@@ -256,7 +270,7 @@ def check_overrides(program: Program, overrides: Mapping[str, str] | None) -> di
     for name, method in overrides.items():
         if name not in sites:
             raise OptionError(f"plan: there is no discrete site '{name}'; the sites are {', '.join(sites)}.")
-        if method not in OVERRIDES:
+        if method not in (*OVERRIDES, UNPARTNERED):
             raise OptionError(f"plan: '{name}' cannot be done by {method!r}; the methods are {', '.join(OVERRIDES)}.")
     return overrides
 
@@ -266,7 +280,7 @@ def _first_choice(
 ) -> tuple[str, str]:
     """The method to try first for a site, looking at it alone, and why; a sum has its reason when it is chosen."""
     possible = _possible_methods(structure, name, patterns)
-    if override is None:
+    if override in (None, UNPARTNERED):
         return next(iter(possible.items()))
     method = next(method for method in possible if method != "sum") if override == "draw" else override
     if method not in possible:
@@ -374,7 +388,7 @@ def _count(methods: np.ndarray, reasons: np.ndarray) -> tuple[Choice, ...]:
 def _draw_with_partners(
     structure: Structure, partners: Partners, methods: np.ndarray, reasons: np.ndarray, overrides: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Draw what has partners instead of summing it out; the sites of which that is so in all elements."""
+    """Draw what has partners instead of summing it out; the names of these sites."""
     is_free = methods == "sum"
     for name in overrides:
         is_free[structure.site_numbers[name]] = False
@@ -386,4 +400,4 @@ def _draw_with_partners(
             drawn[sites] = True
     methods[drawn] = "gibbs"
     reasons[drawn] = "each with a coordinate of x that would else be left with a mode for every value"
-    return tuple(name for name, numbers in structure.site_numbers.items() if len(numbers) and drawn[numbers].all())
+    return tuple(name for name, numbers in structure.site_numbers.items() if drawn[numbers].any())
