@@ -39,7 +39,8 @@ def regression(predictor, prior=lambda x, z: norm.logpdf(x["beta"]).sum(), law=n
         likelihood = law(data["y"], centre, jnp.exp(x["log_sigma"])).sum()
         return included + likelihood + prior(x, z["s"]) - 0.5 * x["log_sigma"] ** 2
 
-    return sumout.density(density, x=COEFFICIENTS, z={"s": support or sumout.finite(2, NUM)}, data=DATA)
+    x = COEFFICIENTS | ({"alpha": (constraints.real, (NUM,))} if prior is scale_for_each else {})
+    return sumout.density(density, x=x, z={"s": support or sumout.finite(2, NUM)}, data=DATA)
 
 
 UNEVEN = Finite(
@@ -66,6 +67,20 @@ def scaled_slab(x, z):
 
 def slab_by_inclusion(x, z):
     return norm.logpdf(x["beta"], 0.3 * z, jnp.where(z > 0, 1.0, 0.1)).sum()
+
+
+def scale_for_each(x, z):
+    return norm.logpdf(x["beta"]).sum() + norm.logpdf(x["alpha"]).sum()
+
+
+def shifts():
+    """Neither sites nor partners meet."""
+
+    def density(x, z, data):
+        likelihood = norm.logpdf(data["y"][:NUM], x["log_sigma"] + z["s"] * x["beta"], 0.5).sum()
+        return norm.logpdf(x["beta"], 0.0, 3.0).sum() + likelihood - 0.5 * x["log_sigma"] ** 2 - 1.5 * z["s"].sum()
+
+    return sumout.density(density, x=COEFFICIENTS, z={"s": sumout.finite(2, NUM)}, data=DATA)
 
 
 def laplace(x, z):
@@ -100,11 +115,14 @@ PAIRED = {
     "a slab by inclusion": lambda: regression(times, slab_by_inclusion),
     "shifted": lambda: regression(lambda x, s: (x["beta"] + 0.5) * (s - 0.5) + s**2),
     "written out": lambda: regression(lambda x, s: jnp.stack([x["beta"][i] * s[i] for i in range(NUM)])),
+    "coefficients that meet in the prior": lambda: regression(times, chained),
+    "inclusion in the prior only": lambda: regression(lambda x, s: x["beta"], slab_by_inclusion),
+    "a scale for each": lambda: regression(lambda x, s: s * jnp.exp(x["alpha"]) * x["beta"], scale_for_each),
+    "each datum with its own": shifts,
 }
 UNPAIRED = {
     "spins": spins,
     "a prior with a kink": lambda: regression(times, laplace),
-    "coefficients that meet in the prior": lambda: regression(times, chained),
     "a prior by the neighbour's inclusion": lambda: regression(times, by_its_neighbour),
     "weighed by another coefficient": lambda: regression(times, weighed_by_another),
     "coefficients in two numbers": lambda: regression(lambda x, s: (x["beta"] + jnp.roll(x["beta"], 1)) * s),
@@ -131,7 +149,9 @@ def point(program, seed):
 def test_partners_are_found(name):
     move = move_of(PAIRED[name]())
     assert isinstance(move, QuadraticGibbs)
-    assert move.form.partners.tolist() == list(range(NUM))
+    names = list(move.form.structure.program.x)
+    start = 0 if names[0] == "beta" else NUM
+    assert move.form.partners.tolist() == list(range(start, start + NUM))
 
 
 @pytest.mark.parametrize("name", UNPAIRED)
@@ -154,7 +174,8 @@ def test_the_log_density_changes_as_the_conditionals_say(name):
     changes = jax.jit(move.log_changes)(x, z, other_x, other_z, program.data)
     density = jax.jit(program.log_density)
     for j in range(NUM):
-        x_j = x.at[j].set(other_x[j]) if move.moves_x else x
+        at = move.form.partners[j] if move.moves_x else None
+        x_j = x if at is None else x.at[at].set(other_x[at])
         z_j = {"s": z["s"].at[j].set(other_z["s"][j])}
         change = density(x_j, z_j, program.data) - density(x, z, program.data)
         np.testing.assert_allclose(changes[j], change, atol=1e-9)
@@ -232,3 +253,73 @@ def test_probabilities_given_all_else_are_those_of_the_program(name):
     for j, (row, may) in enumerate(zip(values, allowed, strict=True)):
         each = jnp.array([density(x, {"s": z["s"].at[j].set(value)}, program.data) for value in row])
         np.testing.assert_allclose(found[j], jax.nn.softmax(jnp.where(may, each, -jnp.inf)), atol=1e-9)
+
+
+def spike_of(num, rows=12, seed=0):
+    rng = np.random.default_rng(seed)
+    data = {"design": rng.normal(size=(rows, num)), "y": rng.normal(size=rows)}
+
+    def density(x, z, data):
+        centre = data["design"] @ (x["beta"] * z["s"])
+        return norm.logpdf(data["y"], centre).sum() + norm.logpdf(x["beta"]).sum() - z["s"].sum()
+
+    x = {"beta": (constraints.real, (num,))}
+    return sumout.density(density, x=x, z={"s": sumout.finite(2, num)}, data=data)
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 5, 8])
+def test_sites_with_partners_are_drawn_with_them_by_default(num):
+    program = spike_of(num)
+    (move,) = plan_for(program).moves
+    assert isinstance(move, QuadraticGibbs)
+    assert move.moves_x
+    assert "each with a coordinate of x" in sumout.explain(program)
+    assert plan_for(program, {"s": "sum"}).sums_all
+
+
+@pytest.mark.parametrize(
+    "use", [lambda p: sumout.explain(p, kernel="ghmc"), lambda p: sumout.explain(p, kernel="sghmc")]
+)
+def test_kernels_that_move_z_alone_have_it_summed_out(use):
+    assert "summed out exactly" in use(spike_of(3))
+
+
+def test_modes_are_found_with_z_summed_out():
+    assert sumout.maximize(spike_of(2), starts=2, progress=False).log_density is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["inclusion in the prior only", "coefficients that meet in the prior", "each datum with its own"]
+)
+def test_a_sweep_with_partners_leaves_the_joint_law_invariant(name):
+    """From exact draws, by a grid over all z and Gaussians given z; 20,000 of them, five standard errors."""
+    program = PAIRED[name]()
+    move, data = move_of(program), program.data
+    rest = jnp.zeros(program.num_x)
+    partners = np.asarray(move.form.partners)
+    all_z = np.array(np.meshgrid(*[[0, 1]] * NUM, indexing="ij")).reshape(NUM, -1).T
+
+    def log_density(u, s):
+        return program.log_density(rest.at[partners].set(u), {"s": s}, data)
+
+    def weigh(s):
+        gradient, hessian = jax.grad(log_density)(jnp.zeros(NUM), s), jax.hessian(log_density)(jnp.zeros(NUM), s)
+        covariance = jnp.linalg.inv(-hessian)
+        mean = covariance @ gradient
+        log_weight = log_density(jnp.zeros(NUM), s) + 0.5 * gradient @ mean + 0.5 * jnp.linalg.slogdet(covariance)[1]
+        return log_weight, mean, jnp.linalg.cholesky(covariance)
+
+    log_weights, means, factors = jax.jit(jax.vmap(weigh))(jnp.asarray(all_z))
+    rng, num = np.random.default_rng(0), 20_000
+    weights = np.asarray(jax.nn.softmax(log_weights))
+    which = rng.choice(len(all_z), size=num, p=weights / weights.sum())
+    u = np.asarray(means)[which] + np.einsum("nij,nj->ni", np.asarray(factors)[which], rng.normal(size=(num, NUM)))
+    x = jnp.tile(rest, (num, 1)).at[:, partners].set(u)
+    keys = jnp.asarray(rng.integers(0, 2**32, size=(num, 2), dtype=np.uint32))
+    step = jax.jit(jax.vmap(lambda key, x, s: move.jointly(key, x, {"s": s}, data)))
+    new_x, new_z = step(keys, x, jnp.asarray(all_z[which]))
+    before = np.concatenate([all_z[which], u, u**2, u * all_z[which], u * np.roll(u, 1, axis=1)], axis=1)
+    s, u = np.asarray(new_z["s"]), np.asarray(new_x)[:, partners]
+    after = np.concatenate([s, u, u**2, u * s, u * np.roll(u, 1, axis=1)], axis=1)
+    error = np.sqrt((before.var(axis=0) + after.var(axis=0)) / num)
+    assert (np.abs(after.mean(axis=0) - before.mean(axis=0)) < 5 * error + 1e-12).all()

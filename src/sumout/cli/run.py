@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
     from sumout.cli.model_files import program_from
     from sumout.cli.show import one_line, show_summary
-    from sumout.kernels.registry import find_kernel
+    from sumout.kernels.registry import find_kernel, suit_kernel
     from sumout.plan.plan import plan_for
     from sumout.reports.report import report
     from sumout.reports.svg import check_matplotlib
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         check_matplotlib()
     with program_from(options, quiet=options.quiet) as program:
         overrides = as_dict(options.plan, "--plan")
-        plan = plan_for(program, overrides)
+        plan = plan_for(program, suit_kernel(options.kernel, program, overrides))
         kernel = find_kernel(options.kernel, plan)
         if not options.quiet:
             print(one_line(plan, kernel), flush=True)

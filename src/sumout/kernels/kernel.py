@@ -32,6 +32,7 @@ class Kernel:
 
     name: ClassVar[str]
     is_exact: ClassVar[bool]  # leaves p(x, z|y) invariant whatever its step size
+    moves_jointly: ClassVar[bool] = False  # coordinates of x are drawn together with z where a move can do so
     step_size: float | None = None
     target: Target | None = field(default=None, kw_only=True, repr=False, compare=False)
 

@@ -84,6 +84,8 @@ class MetropolisAdjusted(Kernel):
 class TrajectoryKernel(MetropolisAdjusted):
     """A kernel that updates z and then follows a trajectory of x at that z."""
 
+    moves_jointly = True
+
     def init(self, key: Array, start: Point, z: Nuisance) -> Any:
         """A chain at its start, untuned."""
         del key

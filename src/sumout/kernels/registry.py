@@ -1,5 +1,6 @@
 """Kernels by name."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sumout.errors import OptionError
@@ -12,7 +13,9 @@ from sumout.kernels.sghmc import SGHMC
 from sumout.kernels.sgld import SGLD
 from sumout.kernels.sgnht import SGNHT
 from sumout.kernels.split_sghmc import SplitSGHMC
-from sumout.plan.plan import Plan
+from sumout.model.program import Program
+from sumout.plan.count_ends import CountEnds
+from sumout.plan.plan import Plan, without_partners
 
 KERNELS: tuple[type[Kernel], ...] = (GHMC, HMC, NUTS, SGHMC, SplitSGHMC, SGLD, PSGLD, SGNHT)
 
@@ -24,6 +27,17 @@ def find_kernel(kernel: Any, plan: Plan | None) -> Kernel:
     """
     if kernel is None:
         return HMC() if plan is None or plan.sums_all else HMC(target_acceptance=0.98)
+    return _given(kernel)
+
+
+def suit_kernel(
+    kernel: Any, program: Program, overrides: Mapping[str, str] | None, ends: CountEnds | None = None
+) -> Mapping[str, str] | None:
+    """Overrides of a plan for a kernel: those that move z alone have nothing drawn with partners."""
+    return overrides if kernel is None or _given(kernel).moves_jointly else without_partners(program, overrides, ends)
+
+
+def _given(kernel: Any) -> Kernel:
     if isinstance(kernel, Kernel):
         return kernel
     by_name = {cls.name: cls for cls in KERNELS}

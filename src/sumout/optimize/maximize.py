@@ -31,7 +31,7 @@ from sumout.optimize.maximum import Ascent, Maximum, build_maximum, refuse_movin
 from sumout.optimize.stochastic_ascent import ascend_with_draws
 from sumout.plan.count_ends import NOT_CUT
 from sumout.plan.minibatch_target import RowSums
-from sumout.plan.plan import plan_for
+from sumout.plan.plan import plan_for, without_partners
 from sumout.plan.target import Target, make_target
 from sumout.randomness import Key, as_seed, new_key, split
 from sumout.run.minibatch import choose_minibatch
@@ -97,7 +97,7 @@ def maximize(
             )
         return _maximize_rows(program, *chosen, plan, jacobian, int(seed))
     aim = program if jacobian else program.without_jacobian()
-    made = plan_for(aim, plan, NOT_CUT)
+    made = plan_for(aim, without_partners(aim, plan, NOT_CUT), NOT_CUT)
     aim = made.structure.program
     refuse_moving_supports(aim)
     target = make_target(made)

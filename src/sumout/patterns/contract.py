@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sumout.moves.sweep import Stack
+from sumout.moves.move import NuisanceMove
 from sumout.structure.structure import Structure
 from sumout.tables.blocks import Block
 
@@ -69,7 +69,7 @@ class SiteScan:
     sites: np.ndarray
     values: np.ndarray
     allowed: np.ndarray
-    by_colour: Stack
+    by_colour: NuisanceMove
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,10 @@ of degree two at most in some numbers v_j, one for each site,
 
 with s and A free of z. Then what a change of one site does follows from s and A, and the factors need not be evaluated
 again. Often v_j also depends on a coordinate of x that is in no other v, the partner of the site, as in
-v_j = inclusion_j · β_j. If v_j is linear in it, and the rest of the log density a sum of quadratic functions of one
-partner each, then site and partner have a joint conditional in closed form: for each value of the site a Gaussian.
+v_j = inclusion_j · β_j. If v_j is linear in it, all factors of a site alone are quadratic in its own partner, and the
+rest of the log density is quadratic in all partners, then site and partner have a joint conditional in closed form: for
+each value of the site a Gaussian. Sites that do not meet can have partners, too, that meet in the rest: a prior
+Normal(0, where(inclusion_j, 1, 0.01)) for β_j.
 
 All of this is read off the program, by degrees of polynomials and by scopes in which x counts, too.
 """
@@ -45,11 +47,12 @@ class Quadratic:
     Attributes:
         structure: the reading.
         sites: their numbers, ascending.
-        arrays: the arrays that hold the numbers v.
+        arrays: the arrays that hold the numbers v; none where the sites do not meet.
         places: where the v of each site stands among all elements of `arrays`.
         meeting: the factor arrays in which the sites meet.
-        own: the factor arrays in which they do not.
+        own: the factor arrays in which they are, but do not meet.
         partners: for each site the number of a coordinate of x; empty where there are none.
+        do_partners_meet: whether the rest of the log density is more than a sum of functions of one partner each.
     """
 
     structure: Structure
@@ -59,6 +62,7 @@ class Quadratic:
     meeting: tuple[int, ...]
     own: tuple[int, ...]
     partners: np.ndarray
+    do_partners_meet: bool = False
 
     @property
     def has_partners(self) -> bool:
@@ -69,6 +73,8 @@ class Quadratic:
     def numbers(self) -> Callable[[Array, Nuisance, Data], Float[Array, " n"]]:
         """The v of every site."""
         # Jitted, so that it is traced once however often other compiled code calls it.
+        if not self.arrays:
+            return lambda x, z, data: jnp.zeros(len(self.sites), x.dtype)
         return jax.jit(lambda x, z, data: self._laid(self._arrays(x, z, data))[self.places])
 
     @cached_property
@@ -88,22 +94,31 @@ class Quadratic:
         return log_meeting
 
     def log_own(self, x: Array, z: Nuisance, data: Data) -> Float[Array, ""]:
-        """The rest of the log density."""
+        """What is a sum of functions of one site and one partner each: the rest, too, unless partners meet there."""
+        factors = self.structure.spread_factors(x, z, data)
+        own = sum((factors[i].full.sum() for i in self.own), start=jnp.zeros((), x.dtype))
+        return own if self.do_partners_meet else own + self.log_rest(x, z, data)
+
+    def log_rest(self, x: Array, z: Nuisance, data: Data) -> Float[Array, ""]:
+        """All of the log density that does not depend on the sites."""
         factors, rest = self.structure.spread_factors(x, z, data), self.structure.rest(x, z, data)
-        return rest + sum(factors[i].full.sum() for i in self.own)
+        others = set(range(len(factors))) - {*self.own, *self.meeting}
+        return rest + sum(factors[i].full.sum() for i in others)
 
     def describe(self) -> str:
         """The form in words."""
         program = self.structure.program
         sites = [name for name, numbers in self.structure.site_numbers.items() if np.isin(numbers, self.sites).any()]
-        text = f"{', '.join(sites)}: they meet in a quadratic form, so that all conditionals follow from one matrix."
+        text = f"{', '.join(sites)}: "
+        if self.arrays:
+            text += "they meet in a quadratic form, so that all conditionals follow from one matrix."
         if not self.has_partners:
             return text
         ends = np.cumsum([site.size for site in program.x.values()])
         owners = np.unique(np.searchsorted(ends, self.partners, side="right"))
         names = ", ".join(name for i, name in enumerate(program.x) if i in owners)
-        also = f"Each is drawn together with its own coordinate of {names} (Gaussian, given all else), in HMC and NUTS."
-        return f"{text}\n  {also}"
+        also = f"each is drawn together with its own coordinate of {names} (Gaussian, given all else), in HMC and NUTS."
+        return f"{text}\n  {also.capitalize()}" if self.arrays else text + also
 
     @property
     def _factorisation(self) -> Factorisation:
@@ -130,8 +145,13 @@ def find_quadratic(structure: Structure, sites: np.ndarray) -> Quadratic | None:
 
 def _find_quadratic(structure: Structure, sites: np.ndarray) -> Quadratic | None:
     found = _Search(structure, sites)
-    meeting = tuple(i for i, leaf in enumerate(found.leaves) if found.most_sites(leaf) > 1)
-    own = tuple(i for i in range(len(found.leaves)) if i not in meeting)
+    most = [found.most_sites(leaf) for leaf in found.leaves]
+    meeting = tuple(i for i, count in enumerate(most) if count > 1)
+    own = tuple(i for i, count in enumerate(most) if count == 1)
+    if not meeting:
+        partners, do_meet = _find_partners(found, (), np.zeros(0, np.int64), meeting, own)
+        none = np.zeros(0, np.int64)
+        return Quadratic(structure, sites, (), none, meeting, own, partners, do_meet) if len(partners) else None
     # The numbers that are nearest to the factors may have partners; those that are furthest are fewest.
     for go_far in (False, True):
         arrays = found.walk_back([found.leaves[i] for i in meeting], go_far)
@@ -142,8 +162,8 @@ def _find_quadratic(structure: Structure, sites: np.ndarray) -> Quadratic | None
         if any(degrees.highest(found.leaves[i], found.live[i]) > 2 for i in meeting):
             continue
         places = mine.argmax(axis=0)
-        partners = _find_partners(found, arrays, places, meeting, own)
-        return Quadratic(structure, sites, arrays, places, meeting, own, partners)
+        partners, do_meet = _find_partners(found, arrays, places, meeting, own)
+        return Quadratic(structure, sites, arrays, places, meeting, own, partners, do_meet)
     return None
 
 
@@ -157,6 +177,7 @@ class _Search:
         self.leaves, self.live = factorisation.leaves, factorisation.live
         self.is_reached = factorisation.is_reached
         self.scopes = Scopes(program.num_z + program.num_x)
+        self.x_sizes = [site.size for site in program.x.values()]
         x = dependent((program.num_x,), self.num_z + 1 + np.arange(program.num_x))
         self.env = Reader(self.scopes).run(self.closed.jaxpr, self.closed.consts, operands_of(program, x))
 
@@ -171,6 +192,15 @@ class _Search:
     def x_of(self, arrays: Any) -> np.ndarray:
         """Elements of some arrays laid end to end × coordinates of x."""
         return np.concatenate([self.scope(v)[:, self.num_z :].toarray() for v in arrays])
+
+    def x_beside_sites(self, leaves: tuple[int, ...]) -> np.ndarray:
+        """Sites × coordinates of x: whether an element of some factor arrays that counts depends on both."""
+        found = np.zeros((len(self.sites), self.num_x), bool)
+        for i in leaves:
+            rows = self.scope(self.leaves[i])[np.flatnonzero(np.ravel(self.live[i]))]
+            mine = sp.csr_array(rows[:, self.sites], dtype=np.int64)
+            found |= (mine.T @ sp.csr_array(rows[:, self.num_z :], dtype=np.int64)).toarray() > 0
+        return found
 
     def most_sites(self, variable: Var) -> int:
         """How many of the sites in question an element depends on at most."""
@@ -206,15 +236,35 @@ class _Search:
 
 def _find_partners(
     found: _Search, arrays: tuple[Var, ...], places: np.ndarray, meeting: tuple[int, ...], own: tuple[int, ...]
-) -> np.ndarray:
-    """A coordinate of x for each site, so that both have a joint conditional in closed form; none if any has none."""
-    nobody = np.zeros(0, np.int64)
-    x_of_v = found.x_of(arrays)
-    exclusive = x_of_v[places] & (x_of_v.sum(axis=0) == 1)
-    if not exclusive.any(axis=1).all():
-        return nobody
-    partners = exclusive.argmax(axis=1)
+) -> tuple[np.ndarray, bool]:
+    """A coordinate of x for each site, so that both have a joint conditional in closed form; none if any has none.
 
+    Also whether the partners meet in what does not depend on the sites.
+    """
+    if arrays:
+        x_of_v = found.x_of(arrays)
+        exclusive = x_of_v[places] & (x_of_v.sum(axis=0) == 1)
+    else:
+        with_site = found.x_beside_sites(own)
+        exclusive = with_site & (with_site.sum(axis=0) == 1)
+    start = 0
+    for size in found.x_sizes:  # partners of all sites are elements of one variable
+        inside = np.arange(found.num_x) - start
+        candidates = exclusive & (inside >= 0) & (inside < size)
+        start += size
+        if not candidates.any(axis=1).all():
+            continue
+        partners = candidates.argmax(axis=1)
+        do_meet = _do_partners_meet(found, arrays, partners, meeting, own)
+        if do_meet is not None:
+            return partners, do_meet
+    return np.zeros(0, np.int64), False
+
+
+def _do_partners_meet(
+    found: _Search, arrays: tuple[Var, ...], partners: np.ndarray, meeting: tuple[int, ...], own: tuple[int, ...]
+) -> bool | None:
+    """Whether partners meet in what does not depend on the sites; None where conditionals are not Gaussian."""
     is_partner = np.zeros(found.num_x, bool)
     is_partner[partners] = True
 
@@ -227,17 +277,20 @@ def _find_partners(
     as_they_are = {x: is_partner.astype(np.int64)}
     degrees = find_degrees(found.closed, as_they_are, is_one)
     without_v = find_degrees(found.closed, as_they_are | _constant(arrays), is_one)
-    without_factors = find_degrees(found.closed, as_they_are | _constant(found.leaves), is_one)
+    without_sites = as_they_are | _constant(found.leaves[i] for i in (*meeting, *own))
     weights = [v for eqn in found.linear for v in eqn.invars if not found.is_reached(v)]
     is_so = (
         all(degrees.highest(v) <= 1 for v in arrays)
         and all(without_v.highest(found.leaves[i], found.live[i]) == 0 for i in meeting)
         and all(degrees.highest(found.leaves[i], found.live[i]) <= 2 for i in own)
-        and without_factors.highest(output) <= 2
         and not any(_adds(found, weight, degrees) for weight in weights)
         and all(_keeps_to_itself(found, found.leaves[i], partners, is_partner) for i in own)
     )
-    return partners if is_so else nobody
+    if not is_so:
+        return None
+    if find_degrees(found.closed, without_sites, is_one).highest(output) <= 2:
+        return False
+    return True if find_degrees(found.closed, without_sites).highest(output) <= 2 else None
 
 
 def _constant(variables: Any) -> dict[Var, np.ndarray]:

@@ -7,10 +7,11 @@ Given all else, the log density of site j at its k-th value and of its partner a
     own + t v − ½ A_jj v²,  t = s_j − Σ_{i≠j} A_ji v_i
 
 so that k has weight exp(C_k + t a_k + ½ (G_k + t b_k)² / H_k) / √H_k, and u given k is Gaussian with precision
-H_k = p2_k + A_jj b_k² and mean (G_k + t b_k) / H_k, where G_k = p1_k − A_jj a_k b_k and C_k = p0_k − ½ A_jj a_k². All
-but t is computed for all sites at once; then a turn of a site costs a few operations and a row of A. For a coefficient
-with its inclusion indicator this is Gibbs sampling with the coefficient integrated out: an indicator that is off need
-not wait until its coefficient, free to wander, comes by a good value.
+H_k = p2_k + A_jj b_k² and mean (G_k + t b_k) / H_k, where G_k = p1_k − A_jj a_k b_k and C_k = p0_k − ½ A_jj a_k². Where
+partners also meet in the rest of the density, r·u − ½ u·R u, H_k has R_jj in addition, and G_k + t b_k is joined by
+w = r_j − Σ_{i≠j} R_ji u_i. All but t and w is computed for all sites at once; then a turn of a site costs a few
+operations and a row of A. For a coefficient with its inclusion indicator this is Gibbs sampling with the coefficient
+integrated out: an indicator that is off need not wait until its coefficient, free to wander, comes by a good value.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +25,6 @@ from jaxtyping import Array, Float
 
 from sumout.model.program import Data, Nuisance
 from sumout.moves.move import NuisanceMove
-from sumout.moves.sweep import Stack
 from sumout.patterns.contract import SiteScan
 from sumout.patterns.quadratic_forms import Quadratic, find_quadratic
 from sumout.randomness import normal, split, uniform
@@ -42,9 +42,11 @@ class Conditionals(NamedTuple):
     slope: Float[Array, "K ..."]  # G
     variance: Float[Array, "K ..."]  # 1 / H
 
-    def at(self, pull: Float[Array, "..."]) -> tuple[Float[Array, "K ..."], Float[Array, "K ..."]]:
-        """Log weights of the values, and means of the partner."""
-        slope = self.slope + pull * self.b
+    def at(
+        self, pull: Float[Array, "..."], on_partner: Float[Array, "..."] | float = 0.0
+    ) -> tuple[Float[Array, "K ..."], Float[Array, "K ..."]]:
+        """Log weights of the values, and means of the partner, from t and w."""
+        slope = self.slope + pull * self.b + on_partner
         means = slope * self.variance
         return self.constant + pull * self.a + 0.5 * slope * means, means
 
@@ -67,7 +69,7 @@ class QuadraticGibbs(NuisanceMove):
     own: Sums
     values: np.ndarray
     allowed: np.ndarray | None
-    by_colour: Stack
+    by_colour: NuisanceMove
 
     @property
     def cost(self) -> float:
@@ -132,9 +134,13 @@ class QuadraticGibbs(NuisanceMove):
     def log_changes(self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data) -> Float[Array, " n"]:
         """How the log density would change if one site, and its partner if it has one, were as they are elsewhere."""
         pull, matrix = self._pull(x, z, data)
-        tabulate = self._with_partners if self.moves_x else self._at_this_x
-        found = tabulate(jnp.diag(matrix), x, z, data)
-        log_weights, means = found.at(pull)
+        if self.moves_x:
+            linear, matrix_u = self._rest_form(x, z, data)
+            found = self._with_partners(jnp.diag(matrix), x, z, data, jnp.diag(matrix_u))
+            on_partner = linear - _between(matrix_u) @ x[self.form.partners]
+        else:
+            found, on_partner = self._at_this_x(jnp.diag(matrix), x, z, data), 0.0
+        log_weights, means = found.at(pull, on_partner)
 
         def log_density(x: Array, z: Nuisance) -> Array:
             which = jnp.argmax(jnp.asarray(self.values) == self.block.take(z), axis=0)
@@ -146,34 +152,66 @@ class QuadraticGibbs(NuisanceMove):
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Draw all sites, one after the other, at this x."""
-        return self._sweep(key, x, z, data, self._at_this_x)[0]
+        if not self.form.arrays:  # given x they are independent
+            return self.by_colour(key, x, z, data)
+        linear, matrix = self._form(x, z, data)
+        found = self._at_this_x(jnp.diag(matrix), x, z, data)
+        return self._sweep(key, x, z, data, found, (linear, matrix), None)[0]
 
     def jointly(self, key: Array, x: Array, z: Nuisance, data: Data) -> tuple[Array, Nuisance]:
         """Draw all sites, one after the other, each together with its partner if it has one."""
         if not self.moves_x:
             return x, self(key, x, z, data)
-        z, u = self._sweep(key, x, z, data, self._with_partners)
+        meeting, rest = self._form(x, z, data), self._rest_form(x, z, data)
+        found = self._with_partners(jnp.diag(meeting[1]), x, z, data, jnp.diag(rest[1]))
+        if self.form.arrays or self.form.do_partners_meet:
+            z, u = self._sweep(key, x, z, data, found, meeting, rest)
+        else:
+            z, u = self._at_once(key, z, found, rest[0])
         partners = self.form.partners
         return x.at[partners].set(jnp.where(jnp.isnan(u), x[partners], u), unique_indices=True), z
 
-    def _sweep(self, key: Array, x: Array, z: Nuisance, data: Data, tabulate: Any) -> tuple[Nuisance, Array]:
-        """New z, and a draw of every partner; NaN where a site stays as it is, as its conditional is no law."""
-        linear, matrix = self._form(x, z, data)
-        found, v, between = tabulate(jnp.diag(matrix), x, z, data), self.form.numbers(x, z, data), _between(matrix)
+    def _at_once(self, key: Array, z: Nuisance, found: Conditionals, on_partner: Array) -> tuple[Nuisance, Array]:
+        """New z and partners, of sites that neither meet nor have partners that do."""
         key_z, key_x = split(key)
-        levels, noise = (draw(k, v.shape, v.dtype) for draw, k in ((uniform, key_z), (normal, key_x)))
-        is_sound = (found.constant > -jnp.inf).any(axis=0) & (found.variance > 0).all(axis=0)
-        sites = jnp.arange(len(v)), v, is_sound, levels, noise, between, jax.tree.map(jnp.transpose, found)
+        num = self.block.size
+        log_weights, means = found.at(jnp.zeros_like(on_partner), on_partner)
+        which = invert(log_weights, uniform(key_z, (num,), means.dtype))
+        u = pick(means, which) + normal(key_x, (num,), means.dtype) * jnp.sqrt(pick(found.variance, which))
+        return self._placed_where_sound(z, found, which, u)
 
-        def one(pull: Array, site: Any) -> tuple[Array, tuple[Array, Array]]:
-            j, v, is_sound, level, noise, row, found = site
-            log_weights, means = found.at(pull[j])
+    def _sweep(
+        self, key: Array, x: Array, z: Nuisance, data: Data, found: Conditionals, meeting: Any, rest: Any
+    ) -> tuple[Nuisance, Array]:
+        """New z, and a draw of every partner; NaN where a site stays as it is, as its conditional is no law."""
+        linear, matrix = meeting
+        v, between, num = self.form.numbers(x, z, data), _between(matrix), self.block.size
+        # Without partners no draw of u is looked at.
+        on_partner, u, between_u = (jnp.zeros((0,), v.dtype), jnp.zeros(num, v.dtype), jnp.zeros((num, 0), v.dtype))
+        if rest is not None:
+            u, between_u = x[self.form.partners], _between(rest[1])
+            on_partner = rest[0] - between_u @ u
+        key_z, key_x = split(key)
+        levels, noise = (draw(k, (num,), v.dtype) for draw, k in ((uniform, key_z), (normal, key_x)))
+        is_sound = _is_sound(found)
+        sites = jnp.arange(num), v, u, is_sound, levels, noise, between, between_u, jax.tree.map(jnp.transpose, found)
+
+        def one(pulls: tuple[Array, Array], site: Any) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+            pull, on_partner = pulls
+            j, v, u, is_sound, level, noise, row, row_u, found = site
+            log_weights, means = found.at(pull[j], on_partner[j] if len(on_partner) else 0.0)
             k = invert(log_weights[:, None], level[None])[0]
-            u = means[k] + noise * jnp.sqrt(found.variance[k])
-            change = jnp.where(is_sound, found.a[k] + found.b[k] * u - v, 0.0)
-            return pull - row * change, (k, u)
+            drawn = means[k] + noise * jnp.sqrt(found.variance[k])
+            change = jnp.where(is_sound, found.a[k] + found.b[k] * drawn - v, 0.0)
+            return (pull - row * change, on_partner - row_u * jnp.where(is_sound, drawn - u, 0.0)), (k, drawn)
 
-        _, (which, u) = jax.lax.scan(one, linear - between @ v, sites)
+        _, (which, drawn) = jax.lax.scan(one, (linear - between @ v, on_partner), sites)
+        return self._placed_where_sound(z, found, which, drawn)
+
+    def _placed_where_sound(
+        self, z: Nuisance, found: Conditionals, which: Array, u: Array
+    ) -> tuple[Nuisance, Float[Array, " n"]]:
+        is_sound = _is_sound(found)
         z = self.block.place(z, jnp.where(is_sound, pick(self.values, which), self.block.take(z)))
         return z, jnp.where(is_sound, u, jnp.nan)
 
@@ -184,10 +222,20 @@ class QuadraticGibbs(NuisanceMove):
 
     def _form(self, x: Array, z: Nuisance, data: Data) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
         """Gradient at v = 0 and matrix of the quadratic form."""
-        gradient = jax.grad(lambda v: self.form.log_meeting(v, x, z, data))
-        origin = jnp.zeros(self.block.size, x.dtype)
-        linear, along = jax.linearize(gradient, origin)
-        return linear, -jax.vmap(along)(jnp.eye(self.block.size, dtype=x.dtype))
+        if not self.form.arrays:
+            return jnp.zeros(self.block.size, x.dtype), jnp.zeros((self.block.size, self.block.size), x.dtype)
+        return _taken_apart(lambda v: self.form.log_meeting(v, x, z, data), self.block.size, x.dtype)
+
+    def _rest_form(self, x: Array, z: Nuisance, data: Data) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+        """The same of what partners do to each other where no site is."""
+        num, partners = self.block.size, self.form.partners
+        if not self.form.do_partners_meet:
+            return jnp.zeros(num, x.dtype), jnp.zeros((num, num), x.dtype)
+
+        def log_rest(u: Array) -> Array:
+            return self.form.log_rest(x.at[partners].set(u, unique_indices=True), z, data)
+
+        return _taken_apart(log_rest, num, x.dtype)
 
     def _at_this_x(self, diagonal: Array, x: Array, z: Nuisance, data: Data) -> Conditionals:
         """With partners, if there are any, as they are."""
@@ -200,8 +248,10 @@ class QuadraticGibbs(NuisanceMove):
 
         return self._tabulate(at)
 
-    def _with_partners(self, diagonal: Array, x: Array, z: Nuisance, data: Data) -> Conditionals:
-        """With partners free."""
+    def _with_partners(
+        self, diagonal: Array, x: Array, z: Nuisance, data: Data, diagonal_u: Array | float = 0.0
+    ) -> Conditionals:
+        """With partners free; the diagonals are those of both matrices."""
         partners = self.form.partners
         origin, ones = (jnp.full(len(partners), value, x.dtype) for value in (0.0, 1.0))
 
@@ -215,7 +265,7 @@ class QuadraticGibbs(NuisanceMove):
             slope = jax.grad(lambda u: self.form.log_own(moved(u), z_k, data))
             p1, p2 = jax.jvp(slope, (origin,), (-ones,))  # of functions of one partner each: all slopes at once
             p0 = self.own(self.form.structure.spread_factors(moved(origin), z_k, data))
-            return _complete(diagonal, a, b, p0, p1, p2)
+            return _complete(diagonal, a, b, p0, p1, p2 + diagonal_u)
 
         return self._tabulate(at)
 
@@ -229,6 +279,17 @@ class QuadraticGibbs(NuisanceMove):
         if self.allowed is None:
             return found
         return found._replace(constant=jnp.where(self.allowed, found.constant, -jnp.inf))
+
+
+def _is_sound(found: Conditionals) -> Array:
+    """For each site whether its conditional is a law."""
+    return (found.constant > -jnp.inf).any(axis=0) & (found.variance > 0).all(axis=0)
+
+
+def _taken_apart(quadratic: Callable[[Array], Array], num: int, dtype: Any) -> tuple[Array, Array]:
+    """Gradient at zero, and minus the matrix of second derivatives, of a quadratic function."""
+    linear, along = jax.linearize(jax.grad(quadratic), jnp.zeros(num, dtype))
+    return linear, -jax.vmap(along)(jnp.eye(num, dtype=dtype))
 
 
 def _between(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:

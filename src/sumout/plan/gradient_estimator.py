@@ -10,7 +10,7 @@ from sumout.model.front_ends import as_program
 from sumout.model.program import Nuisance, Program
 from sumout.plan.count_ends import NOT_CUT
 from sumout.plan.free_data import fill_in_data, free_data
-from sumout.plan.plan import plan_for
+from sumout.plan.plan import plan_for, without_partners
 from sumout.plan.target import estimate_gradient, make_target
 
 
@@ -47,6 +47,7 @@ def gradient_estimator(
     if not isinstance(num_samples, int) or num_samples < 1:
         raise OptionError(f"num_samples={num_samples!r}: the number of draws to average over must be at least 1.")
     program = as_program(program)
+    plan = without_partners(program, plan, NOT_CUT)
     freed = free_data(program, plan)
     target = make_target(plan_for(freed, plan, NOT_CUT))
 

@@ -1,12 +1,11 @@
 """Structure → Plan: what will be done with each discrete site, and why.
 
-A component is summed out where the tables for that are small, or cost little more than a sweep would; the other sites
-are drawn. Those that are drawn one by one are gathered into blocks: same method, same number of values, same colour.
-Blocks of one kind that are many (a complete graph has as many colours as sites) are stacked, so that compiled code does
-not grow with them.
+Sites that can be drawn each together with a coordinate of x of its own are drawn so: with z summed out that coordinate
+would have a spike or a mode for every value of its site, between which HMC hops rarely. Of the others a component is
+summed out where the tables for that are small, or cost little more than a sweep would; all else is drawn.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,7 +21,6 @@ from sumout.compile.policy import (
     MOST_GIBBS_VALUES,
     MOST_WIDE_ENTRIES,
     SUM_WORTH,
-    WRITTEN_OUT_BLOCKS,
 )
 from sumout.eliminate.components import Component, find_components
 from sumout.eliminate.summation import Summation, build_summation
@@ -31,16 +29,16 @@ from sumout.jaxpr.equations import without_collection
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.rolled import roll_up
 from sumout.model.supports import Count, Finite, Implicit
-from sumout.moves.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
 from sumout.moves.move import NuisanceMove
-from sumout.moves.sweep import STAY, PartialScan, Stack, Sweep
-from sumout.patterns.contract import BlockTable, Pattern, SiteScan
-from sumout.patterns.registry import PATTERNS, build_gibbs, find_match
+from sumout.moves.sweep import STAY, PartialScan, Sweep
+from sumout.patterns.contract import BlockTable, Pattern
+from sumout.patterns.registry import PATTERNS, find_match
+from sumout.plan.build_moves import Partners, build_moves
 from sumout.plan.count_bounds import count_bounds
 from sumout.plan.count_ends import NOT_CUT, CountEnds, describe_ends, first_ends
 from sumout.randomness import split
 from sumout.structure.structure import Structure, read
-from sumout.tables.blocks import Block, as_columns, build_block, num_values, stack_blocks, value_rows
+from sumout.tables.blocks import as_columns, build_block, num_values, value_rows
 
 METHODS = {
     "sum": "summed out exactly, then drawn exactly for each draw of x",
@@ -50,6 +48,7 @@ METHODS = {
     "prior": "updated by proposals from their own sampler, accepted by the density",
     "forward": "drawn from their own law for each draw of all else",
 }
+UNPARTNERED = "without partners"  # in overrides made by us: summed out if that is cheap, else drawn
 OVERRIDES = (*(method for method in METHODS if method != "forward"), "draw")  # "draw": by whatever method but a sum
 
 
@@ -74,6 +73,7 @@ class Plan:
         summing: work of one sum, in entries of tables.
         drawing: work of one sweep over the same sites.
         patterns: those that could be used.
+        instead: the sites that are drawn with partners, and would be summed out by a kernel that cannot do so.
         ends: where sums over counts are cut; None where none is.
     """
 
@@ -84,6 +84,7 @@ class Plan:
     summing: float
     drawing: float
     patterns: Sequence[Pattern] = PATTERNS
+    instead: tuple[str, ...] = ()
     ends: CountEnds | None = None
 
     @property
@@ -158,12 +159,21 @@ def plan_for(program: Program, overrides: Mapping[str, str] | None = None, ends:
     return program.remember(("first", *label), lambda: _first_plan(program, checked))
 
 
+def without_partners(
+    program: Program, overrides: Mapping[str, str] | None = None, ends: CountEnds | None = None
+) -> dict[str, str]:
+    """Overrides for what moves z alone: sites that would be drawn with partners are not."""
+    plan = plan_for(program, overrides, ends)
+    names = [user for name in plan.instead for user in plan.structure.program.packs.names(name)]
+    return {**dict.fromkeys(names, UNPARTNERED), **(overrides or {})}
+
+
 def _plan_as_it_is(program: Program, checked: dict[str, str]) -> Plan:
     with without_collection():
         rolled = roll_up(program, checked)
     structure = read(rolled)
     label = ("plan", tuple(sorted(checked.items())))
-    return rolled.remember(label, lambda: make_plan(structure, checked))
+    return rolled.remember(label, lambda: make_plan(structure, checked, prefers_partners=True))
 
 
 def _plan_with_ends(checked: dict[str, str], ends: CountEnds) -> Plan:
@@ -205,7 +215,10 @@ def _wide_tables(plan: Plan) -> list[str]:
 
 
 def make_plan(
-    structure: Structure, overrides: Mapping[str, str] | None = None, patterns: Sequence[Pattern] = PATTERNS
+    structure: Structure,
+    overrides: Mapping[str, str] | None = None,
+    patterns: Sequence[Pattern] = PATTERNS,
+    prefers_partners: bool = False,
 ) -> Plan:
     """Choose a method for every site, the user's overrides first, and build the sums and the moves.
 
@@ -214,6 +227,7 @@ def make_plan(
         overrides: methods by name of site, as in `plan=` of `sumout.sample`.
         patterns: those that may be used. With fewer of them sums and draws are as right, but cost more, so that other
             sites may be summed out.
+        prefers_partners: whether sites that can be drawn with partners are, where they could be summed out.
     """
     overrides = check_overrides(structure.program, overrides)
     methods = np.full(structure.num_sites, "", object)
@@ -221,6 +235,8 @@ def make_plan(
     for name in structure.program.z:
         numbers = structure.site_numbers[name]
         methods[numbers], reasons[numbers] = _first_choice(structure, name, overrides.get(name), patterns)
+    partners = Partners(structure, patterns)
+    instead = _draw_with_partners(structure, partners, methods, reasons, overrides) if prefers_partners else ()
     chosen = {}
     for method in ("sum", "joint"):
         asked = np.zeros(structure.num_sites, bool)
@@ -235,10 +251,11 @@ def make_plan(
         structure,
         {name: _count(methods[numbers], reasons[numbers]) for name, numbers in structure.site_numbers.items()},
         summation,
-        (*filter(None, joint), *_build_moves(structure, methods, patterns)),
+        (*filter(None, joint), *build_moves(structure, methods, patterns, partners)),
         sum(component.summing for component in chosen["sum"]),
         sum(component.drawing for component in chosen["sum"]),
         patterns,
+        instead,
     )
 
 
@@ -253,7 +270,7 @@ def check_overrides(program: Program, overrides: Mapping[str, str] | None) -> di
     for name, method in overrides.items():
         if name not in sites:
             raise OptionError(f"plan: there is no discrete site '{name}'; the sites are {', '.join(sites)}.")
-        if method not in OVERRIDES:
+        if method not in (*OVERRIDES, UNPARTNERED):
             raise OptionError(f"plan: '{name}' cannot be done by {method!r}; the methods are {', '.join(OVERRIDES)}.")
     return overrides
 
@@ -263,7 +280,7 @@ def _first_choice(
 ) -> tuple[str, str]:
     """The method to try first for a site, looking at it alone, and why; a sum has its reason when it is chosen."""
     possible = _possible_methods(structure, name, patterns)
-    if override is None:
+    if override in (None, UNPARTNERED):
         return next(iter(possible.items()))
     method = next(method for method in possible if method != "sum") if override == "draw" else override
     if method not in possible:
@@ -368,66 +385,19 @@ def _count(methods: np.ndarray, reasons: np.ndarray) -> tuple[Choice, ...]:
     return tuple(sorted(choices, key=lambda choice: -choice.num_sites))
 
 
-def _build_moves(structure: Structure, methods: np.ndarray, patterns: Sequence[Pattern]) -> Iterator[NuisanceMove]:
-    for method, names in _kinds(structure, methods):
-        numbers = np.concatenate([structure.site_numbers[name] for name in names])
-        inside = methods[numbers] == method
-        sites = numbers[inside]
-        tables = [table[inside] for table in _tables(structure, names)]
-        colours = structure.colours[sites]
-        groups = [np.flatnonzero(colours == colour) for colour in np.unique(colours)]
-        if len(groups) <= WRITTEN_OUT_BLOCKS:
-            for group in groups:
-                chosen = [as_columns(table[group]) for table in tables]
-                yield _move(build_block(structure, sites[group]), method, chosen, patterns)
-            continue
-        # Blocks of a stack are of one size: the small ones are filled up with their first member's values, `(K, n)` for
-        # each block; what is drawn for padding is not placed anywhere.
-        block = stack_blocks(structure, [sites[group] for group in groups])
-        padded = [np.concatenate([group, np.repeat(group[:1], block.size - len(group))]) for group in groups]
-        stacked = [np.stack([table[group].T for group in padded]) for table in tables]
-        stack = Stack(_move(block, method, stacked, ()), len(groups))
-        if method == "gibbs":
-            values, allowed = map(as_columns, tables)
-            yield find_match(patterns, SiteScan(structure, sites, values, allowed, stack)) or stack
-        else:
-            yield stack
-
-
-def _kinds(structure: Structure, methods: np.ndarray) -> list[tuple[str, Sequence[str]]]:
-    """Sites that can share a block: same method, same type and number of values."""
-    kinds: dict[Any, tuple[str, list[str]]] = {}
-    for name, site in structure.program.z.items():
-        for method in np.unique(methods[structure.site_numbers[name]].astype(str)).tolist():
-            if method in ("sum", "joint", "forward"):
-                continue
-            support = site.support
-            label: Any = name  # an implicit variable has a sampler of its own
-            if isinstance(support, Finite):
-                label = (support.num_values, support.dtype)
-            elif isinstance(support, Count):
-                label = "count"
-            kinds.setdefault((method, label), (method, []))[1].append(name)
-    return list(kinds.values())
-
-
-def _tables(structure: Structure, names: Sequence[str]) -> list[np.ndarray]:
-    """What a move must know of the support of every element: values and allowed flags, or the lower end."""
-    supports = [structure.program.z[name].support for name in names]
-    if isinstance(supports[0], Finite):
-        return list(value_rows(structure, names, supports[0].num_values))
-    counts = [support for support in supports if isinstance(support, Count)]
-    return [np.concatenate([np.full((int(np.prod(s.shape)), 1), s.lower) for s in counts])] if counts else []
-
-
-def _move(block: Block, method: str, tables: list[np.ndarray], patterns: Sequence[Pattern]) -> Any:
-    """The move of a block, or of a stack of them (then every array has a leading axis, and no pattern is known)."""
-    support = block.structure.program.z[block.names[0]].support
-    if isinstance(support, Implicit):
-        return Metropolis(block, FromSampler(support))
-    if isinstance(support, Count):
-        return Metropolis(block, CountStep(tables[0][..., 0, :]))
-    values, allowed = tables
-    if method == "gibbs":
-        return build_gibbs(block, values, allowed, patterns)
-    return Metropolis(block, AroundTheCircle.over(values, allowed.sum(axis=-2)))
+def _draw_with_partners(
+    structure: Structure, partners: Partners, methods: np.ndarray, reasons: np.ndarray, overrides: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Draw what has partners instead of summing it out; the names of these sites."""
+    is_free = methods == "sum"
+    for name in overrides:
+        is_free[structure.site_numbers[name]] = False
+    if not is_free.any():
+        return ()
+    drawn = np.zeros(structure.num_sites, bool)
+    for sites in partners.sets(methods == "sum"):
+        if is_free[sites].all() and partners.find(sites) is not None:
+            drawn[sites] = True
+    methods[drawn] = "gibbs"
+    reasons[drawn] = "each with a coordinate of x that would else be left with a mode for every value"
+    return tuple(name for name, numbers in structure.site_numbers.items() if drawn[numbers].any())

@@ -8,7 +8,7 @@ import numpy as np
 
 from sumout.calls import public
 from sumout.kernels.kernel import Kernel
-from sumout.kernels.registry import find_kernel
+from sumout.kernels.registry import find_kernel, suit_kernel
 from sumout.model.front_ends import program as make_program
 from sumout.model.program import Program
 from sumout.plan.plan import METHODS, Plan, plan_for
@@ -73,7 +73,7 @@ def explain(
         Kernel: HMC(step_size=None, num_leapfrog=None, jitter=0.5, target_acceptance=0.9, dense=False)
     """
     made = program if isinstance(program, Program) else make_program(program, *args, **kwargs)
-    planned = plan_for(made, plan)
+    planned = plan_for(made, suit_kernel(kernel, made, plan))
     return describe(planned, find_kernel(kernel, planned))
 
 

@@ -20,7 +20,7 @@ from sumout.checks.guard import Guard
 from sumout.errors import OptionError, UntrustedWarning
 from sumout.jaxpr.equations import without_collection
 from sumout.kernels.kernel import Kernel
-from sumout.kernels.registry import find_kernel
+from sumout.kernels.registry import find_kernel, suit_kernel
 from sumout.model.front_ends import as_program
 from sumout.model.program import Nuisance, Program
 from sumout.model.rolled import roll_up_like
@@ -122,6 +122,7 @@ def set_up(program: Program, kernel: Any, overrides: Mapping[str, str] | None, e
     Where what was built for the same model with other data serves, it is that, with these data; not where there are
     unbounded counts, whose tables end where the data say.
     """
+    overrides = suit_kernel(kernel, program, overrides, ends)
     if ends is not None or any(isinstance(site.support, Count) for site in program.z.values()):
         return _build(program, kernel, overrides, plan_for(program, overrides, ends))
     overrides = check_overrides(program, overrides)

@@ -28,7 +28,7 @@ from sumout.checks.not_finite import explain_no_start
 from sumout.errors import OptionError, StartError
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.leapfrog import Point
-from sumout.kernels.registry import find_kernel
+from sumout.kernels.registry import find_kernel, suit_kernel
 from sumout.model.initial_values import draw_z
 from sumout.model.program import Data, Nuisance, Program
 from sumout.plan.count_ends import NOT_CUT
@@ -271,6 +271,7 @@ def steps(program: Program, kernel: Kernel | str | None = None, plan: Mapping[st
         raise OptionError(
             f"steps: expected a Program from sumout.program or sumout.density, got {type(program).__name__}."
         )
+    plan = suit_kernel(kernel, program, plan, NOT_CUT)
     freed = free_data(program, plan)
     made = plan_for(freed, plan, NOT_CUT)
     chosen = find_kernel(kernel, made)
