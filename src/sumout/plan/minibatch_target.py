@@ -29,7 +29,7 @@ from sumout.model.program import Data, Nuisance
 from sumout.model.row_program import RowProgram, row_numbers
 from sumout.model.supports import Count
 from sumout.plan.count_ends import NOT_CUT
-from sumout.plan.plan import Plan, plan_for
+from sumout.plan.plan import Plan, plan_for, without_partners
 from sumout.plan.target import Target, make_target
 from sumout.randomness import NUMBERS, random_words
 
@@ -91,7 +91,7 @@ class RowSums:
         program, shared = rows.program, rows.shared
         if not jacobian:
             program, shared = program.without_jacobian(), shared.without_jacobian()
-        self.plan = plan_for(program, plan, NOT_CUT)
+        self.plan = plan_for(program, without_partners(program, plan, NOT_CUT), NOT_CUT)
         _refuse_drawn(rows, self.plan)
         _refuse_joined(rows, self.plan)
         self._whole, self._shared = make_target(self.plan), make_target(plan_for(shared, None, NOT_CUT))
