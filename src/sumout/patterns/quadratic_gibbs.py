@@ -148,7 +148,8 @@ class QuadraticGibbs(NuisanceMove):
             off = x[self.form.partners] - mean if self.moves_x else 0.0
             return weight - 0.5 * off**2 / variance - 0.5 * jnp.log(variance)
 
-        return log_density(other_x, other_z) - log_density(x, z)
+        # Where a conditional is no law (an improper prior), a site stays as it is, and nothing is said.
+        return jnp.where(_is_sound(found), log_density(other_x, other_z) - log_density(x, z), jnp.nan)
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Draw all sites, one after the other, at this x."""

@@ -198,7 +198,7 @@ def _first_plan(program: Program, checked: dict[str, str]) -> Plan:
         if ends is None:
             break
         plan = plan_for(program, checked, ends)
-        costly = [*plan.drawn, *_wide_tables(plan)]
+        costly = [*(name for name in plan.drawn if name not in plan.instead), *_wide_tables(plan)]
         drawn = {user for name in costly for user in plan.structure.program.packs.names(name)}
         left = [name for name in names if name not in drawn or name in checked]
         if left == names:
@@ -395,8 +395,14 @@ def _draw_with_partners(
     if not is_free.any():
         return ()
     drawn = np.zeros(structure.num_sites, bool)
+    is_count = np.zeros(structure.num_sites, bool)
+    for name, numbers in structure.site_numbers.items():
+        is_count[numbers] = any(user in structure.program.upper for user in structure.program.packs.names(name))
     for sites in partners.sets(methods == "sum"):
-        if is_free[sites].all() and partners.find(sites) is not None:
+        # A single site, such as a change point, is summed out at little cost, and of its values few count at a time;
+        # a count can trade off with its partner over all of them.
+        is_wanted = is_free[sites].all() and (len(sites) > 1 or is_count[sites].all())
+        if is_wanted and partners.find(sites) is not None:
             drawn[sites] = True
     methods[drawn] = "gibbs"
     reasons[drawn] = "each with a coordinate of x that would else be left with a mode for every value"
