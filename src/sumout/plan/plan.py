@@ -198,7 +198,7 @@ def _first_plan(program: Program, checked: dict[str, str]) -> Plan:
         if ends is None:
             break
         plan = plan_for(program, checked, ends)
-        costly = [*(name for name in plan.drawn if name not in plan.instead), *_wide_tables(plan)]
+        costly = [*plan.drawn, *_wide_tables(plan)]
         drawn = {user for name in costly for user in plan.structure.program.packs.names(name)}
         left = [name for name in names if name not in drawn or name in checked]
         if left == names:
@@ -399,9 +399,9 @@ def _draw_with_partners(
     for name, numbers in structure.site_numbers.items():
         is_count[numbers] = any(user in structure.program.upper for user in structure.program.packs.names(name))
     for sites in partners.sets(methods == "sum"):
-        # A single site, such as a change point, is summed out at little cost, and of its values few count at a time;
-        # a count can trade off with its partner over all of them.
-        is_wanted = is_free[sites].all() and (len(sites) > 1 or is_count[sites].all())
+        # A single site, such as a change point, is summed out at little cost, and of its values few count at a time.
+        # What a cut count leaves out is bounded with it summed out.
+        is_wanted = is_free[sites].all() and len(sites) > 1 and not is_count[sites].any()
         if is_wanted and partners.find(sites) is not None:
             drawn[sites] = True
     methods[drawn] = "gibbs"
