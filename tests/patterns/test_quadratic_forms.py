@@ -268,7 +268,7 @@ def spike_of(num, rows=12, seed=0):
     return sumout.density(density, x=x, z={"s": sumout.finite(2, num)}, data=data)
 
 
-@pytest.mark.parametrize("num", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("num", [2, 3, 5, 8])
 def test_sites_with_partners_are_drawn_with_them_by_default(num):
     program = spike_of(num)
     (move,) = plan_for(program).moves

@@ -44,7 +44,7 @@ class MoveGuard:
         """
         found = self._evaluate(*as_jax((x, z, other_x, other_z, self.program.data)))
         before, after, changes = map(np.asarray, found)
-        is_sound = np.isfinite(before) & np.isfinite(after)
+        is_sound = np.isfinite(before) & np.isfinite(after) & ~np.isnan(changes)
         is_right = np.abs(after - before - changes) <= _tolerance(np.abs(before) + np.abs(after))
         if not is_right[is_sound].all():
             raise ReadingError(

@@ -202,6 +202,19 @@ class _Search:
             found |= (mine.T @ sp.csr_array(rows[:, self.num_z :], dtype=np.int64)).toarray() > 0
         return found
 
+    def interact(self, partners: np.ndarray) -> np.ndarray:
+        """For each site whether it meets its partner in more than a sum: else nothing is gained by drawing both."""
+        found = np.zeros(len(self.sites), bool)
+        for eqn in self.closed.jaxpr.eqns:
+            row = row_of(eqn)
+            if row.linear is not Linear.ALL and not row.is_movement:
+                for v in eqn.outvars:
+                    if self.most_sites(v):
+                        scope = self.scope(v)
+                        both = scope[:, self.sites].multiply(scope[:, self.num_z + partners])
+                        found |= np.asarray(both.sum(axis=0)).ravel() > 0
+        return found
+
     def most_sites(self, variable: Var) -> int:
         """How many of the sites in question an element depends on at most."""
         numbers = np.unique(self.env[variable].scopes)
@@ -285,6 +298,7 @@ def _do_partners_meet(
         and all(degrees.highest(found.leaves[i], found.live[i]) <= 2 for i in own)
         and not any(_adds(found, weight, degrees) for weight in weights)
         and all(_keeps_to_itself(found, found.leaves[i], partners, is_partner) for i in own)
+        and found.interact(partners).all()
     )
     if not is_so:
         return None

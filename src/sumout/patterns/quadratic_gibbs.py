@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from sumout.model.program import Data, Nuisance
 from sumout.moves.move import NuisanceMove
@@ -129,18 +129,10 @@ class QuadraticGibbs(NuisanceMove):
             x_j = jnp.where(jnp.arange(num_x) == jnp.asarray(partners)[j], other_x, x)
             return log_density(x_j, self.block.place(z, jnp.where(sites == j, then, now)), data)
 
-        before, after = log_density(x, z, data), jax.vmap(changed)(sites)
-        changes, is_sound = self.log_changes(x, z, other_x, other_z, data)
-        # A site whose conditional is no law is not moved: of that nothing is claimed.
-        return before, after, jnp.where(is_sound, changes, after - before)
+        return log_density(x, z, data), jax.vmap(changed)(sites), self.log_changes(x, z, other_x, other_z, data)
 
-    def log_changes(
-        self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data
-    ) -> tuple[Float[Array, " n"], Bool[Array, " n"]]:
-        """How the log density would change if one site, and its partner if it has one, were as they are elsewhere.
-
-        Also whether the joint conditional of each is a law.
-        """
+    def log_changes(self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data) -> Float[Array, " n"]:
+        """How the log density would change if one site, and its partner if it has one, were as they are elsewhere."""
         pull, matrix = self._pull(x, z, data)
         if self.moves_x:
             linear, matrix_u = self._rest_form(x, z, data)
@@ -156,7 +148,8 @@ class QuadraticGibbs(NuisanceMove):
             off = x[self.form.partners] - mean if self.moves_x else 0.0
             return weight - 0.5 * off**2 / variance - 0.5 * jnp.log(variance)
 
-        return log_density(other_x, other_z) - log_density(x, z), _is_sound(found)
+        # Where a conditional is no law (an improper prior), a site stays as it is, and nothing is said.
+        return jnp.where(_is_sound(found), log_density(other_x, other_z) - log_density(x, z), jnp.nan)
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Draw all sites, one after the other, at this x."""

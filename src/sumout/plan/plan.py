@@ -395,8 +395,14 @@ def _draw_with_partners(
     if not is_free.any():
         return ()
     drawn = np.zeros(structure.num_sites, bool)
+    is_count = np.zeros(structure.num_sites, bool)
+    for name, numbers in structure.site_numbers.items():
+        is_count[numbers] = any(user in structure.program.upper for user in structure.program.packs.names(name))
     for sites in partners.sets(methods == "sum"):
-        if is_free[sites].all() and partners.find(sites) is not None:
+        # A single site, such as a change point, is summed out at little cost, and of its values few count at a time.
+        # What a cut count leaves out is bounded with it summed out.
+        is_wanted = is_free[sites].all() and len(sites) > 1 and not is_count[sites].any()
+        if is_wanted and partners.find(sites) is not None:
             drawn[sites] = True
     methods[drawn] = "gibbs"
     reasons[drawn] = "each with a coordinate of x that would else be left with a mode for every value"
