@@ -171,8 +171,7 @@ def test_the_log_density_changes_as_the_conditionals_say(name):
     program = (PAIRED | UNPAIRED)[name]()
     move = move_of(program)
     (x, z), (other_x, other_z) = point(program, 0), point(program, 1)
-    changes, is_sound = jax.jit(move.log_changes)(x, z, other_x, other_z, program.data)
-    assert is_sound.all()
+    changes = jax.jit(move.log_changes)(x, z, other_x, other_z, program.data)
     density = jax.jit(program.log_density)
     for j in range(NUM):
         at = move.form.partners[j] if move.moves_x else None
