@@ -22,10 +22,11 @@ from jax.extend.core import ClosedJaxpr, Literal, Var
 
 from sumout.jaxpr import numpy_forms as forms
 from sumout.jaxpr.equations import bind, is_exact
-from sumout.jaxpr.lazy_broadcast import Combination, Spread, evaluate
+from sumout.jaxpr.lazy_broadcast import evaluate
 from sumout.jaxpr.numpy_evaluation import as_array, compute
 from sumout.jaxpr.primitives import PLACEWISE, Kind, Linear, row_of
 from sumout.jaxpr.singular_points import multiply
+from sumout.jaxpr.spread import Combination, Spread
 from sumout.jaxpr.walk import read, shape_of, variables, walk, walk_back
 from sumout.structure.interpret import Env
 from sumout.structure.roles import Roles, evaluate_versions

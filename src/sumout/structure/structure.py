@@ -14,7 +14,7 @@ from jaxtyping import Array
 from sumout.errors import OptionError, note_unforeseen
 from sumout.jaxpr.equations import traced_once, without_collection
 from sumout.jaxpr.flatten import flatten
-from sumout.jaxpr.lazy_broadcast import Spread
+from sumout.jaxpr.spread import Spread
 from sumout.model.front_ends import as_program
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.rolled import roll_up
