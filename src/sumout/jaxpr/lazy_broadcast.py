@@ -11,7 +11,7 @@ and b for all columns, is that of a few numbers each, and so is that of `table[i
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property
 from math import prod
 from typing import Any
 

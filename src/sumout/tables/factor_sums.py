@@ -65,9 +65,26 @@ class Sums:
             return None
         return _never_nan(reduce(jnp.add, [content.reshape(()) for content in contents]))
 
+    def small(self, factors: Sequence[Any], shape: tuple[int, ...]) -> Array | None:
+        """The sums of owners that have an element, as an array of this shape, of size 1 where they do not vary.
+
+        Other owners may have any sum. None if that is no smaller, or owners are not shared out along the axes.
+        """
+        if any(len(bundle) != 1 for bundle in self.bundles) or not all(isinstance(o, Box) for o in self.owned):
+            return None
+        if any(o.summed or o.sizes != shape or (o.owners(self.size) != self.owners).any() for o in self.owned):
+            return None
+        found = [owned.spread(factors[i].content, factors[i].shape) for (i,), owned in self._each]
+        sizes = jnp.broadcast_shapes(*(array.shape for array in found))
+        return _never_nan(reduce(jnp.add, found)) if prod(sizes) < self.size else None
+
+    @property
+    def _each(self) -> list[tuple[tuple[int, ...], Any]]:
+        return list(zip(self.bundles, self.owned, strict=True))
+
     @property
     def owners(self) -> np.ndarray:
-        """Which owners have an element, for sums that are uniform."""
+        """Which owners have an element, for sums that are uniform or small."""
         return self.owned[0].owners(self.size)
 
 
@@ -229,6 +246,13 @@ class Box:
         array = lax.rev(array, self.reversed).transpose(self.order)
         array = array.reshape(*array.shape, *(1,) * (len(self.sizes) - array.ndim))
         return jnp.pad(array, self._pads(array.shape)).reshape(size)
+
+    def spread(self, content: Array, shape: tuple[int, ...]) -> Array:
+        """The content of an array of this shape, by owner: still of size 1 where it does not vary."""
+        array = lax.rev(self.cut(content, shape), self.reversed).transpose(self.order)
+        array = array.reshape(*array.shape, *(1,) * (len(self.sizes) - array.ndim))
+        pads = self._pads(array.shape)
+        return jnp.pad(array, [(0, 0) if n == 1 else pad for n, pad in zip(array.shape, pads, strict=True)])
 
     def _pads(self, shape: tuple[int, ...]) -> list[tuple[int, int]]:
         return [(low, whole - low - n) for low, whole, n in zip(self.offsets, self.sizes, shape, strict=True)]
