@@ -57,6 +57,11 @@ WRITTEN_OUT_BLOCKS = 4
 # factors; part of what halved the cost of a sum over the Markov model of 16 steps.
 PATH_FROM_ONE_END = 32
 
+# Bytes of the tables of a level up to which XLA compiles a loop over levels in one piece, as it touches no more than a
+# kilobyte. Two chains of 100 sites, side by side, each step a table of 4 × 4: 20 µs, and 130 if eliminated from both
+# ends, two tables a level.
+SMALL_TABLE = 72
+
 # How factors are summed by site, and parts of a table added up.
 
 SMALL_FACTOR = 64  # elements of factor arrays that are handled together with other small ones
