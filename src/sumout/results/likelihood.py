@@ -35,7 +35,7 @@ from sumout.patterns.change_points import ChangePoints, build_running
 from sumout.patterns.contract import Pattern
 from sumout.patterns.find_changes import find_changes
 from sumout.plan.plan import Plan
-from sumout.structure.structure import data_operands, element_scopes, read
+from sumout.structure.structure import data_operands, element_scopes, read_as_it_is
 from sumout.tables.blocks import num_values
 from sumout.tables.factor_sums import share
 from sumout.tables.logsumexp import log_sum_exp
@@ -113,12 +113,14 @@ class Likelihood:
         """The same, for all values before the one at which the density of the datum changes, and for all others."""
         assert self.changes is not None
         change, rows = self.changes[name].ravel(), is_zero.astype(int)
+        sites, place = np.unique(site, return_inverse=True)  # of data: most sites of a program may have none
+        weights, zeros = weights[:, as_index(sites)], zeros[:, as_index(sites)]
         # By how many zeros a value has: none, or one, which then is the datum's own where that is zero.
         each = jnp.where(jnp.stack([zeros == 0, zeros == 1], axis=1), weights[:, None], -jnp.inf)
         both = jnp.stack([each, each[::-1]], axis=1)  # values from the first on, and from the last
         nothing = jnp.full(both.shape[1:], -jnp.inf, both.dtype)
         totals = jnp.concatenate([nothing[None], jax.lax.scan(_add, nothing, both)[1]])  # of the first k of them
-        before, after = totals[change, 0, rows[0], site], totals[len(weights) - change, 1, rows[1], site]
+        before, after = totals[change, 0, rows[0], place], totals[len(weights) - change, 1, rows[1], place]
         return jnp.stack([before, after]) - terms
 
 
@@ -183,7 +185,7 @@ def build_likelihood(plan: Plan) -> Likelihood | str:
 def _without_data(program: Program, summed: np.ndarray, patterns: Sequence[Pattern]) -> Summation | None:
     """The sums over the same sites of the density without data."""
     assert program.log_joint_without_data is not None
-    structure = read(replace(program, log_joint=program.log_joint_without_data))
+    structure = read_as_it_is(replace(program, log_joint=program.log_joint_without_data))
     components = find_components(structure, summed, patterns)
     is_possible = all(component.alone or component.shape is not None for component in components)
     return build_summation(structure, components, patterns) if is_possible else None
