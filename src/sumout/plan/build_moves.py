@@ -13,9 +13,10 @@ import numpy as np
 from sumout.compile.policy import MOST_GIBBS_VALUES, MOST_QUADRATIC_SITES, WRITTEN_OUT_BLOCKS
 from sumout.eliminate.components import find_components
 from sumout.model.supports import Count, Finite, Implicit
-from sumout.moves.metropolis import AroundTheCircle, CountStep, FromSampler, Metropolis
+from sumout.moves.metropolis import AroundTheCircle, FromSampler, Metropolis
 from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import Stack, Sweep
+from sumout.moves.windows import STRIDES, CountWindows
 from sumout.patterns.contract import Pattern, SiteScan
 from sumout.patterns.registry import build_gibbs, find_match
 from sumout.structure.structure import Structure
@@ -141,7 +142,8 @@ def _move(block: Block, method: str, tables: list[np.ndarray], patterns: Sequenc
     if isinstance(support, Implicit):
         return Metropolis(block, FromSampler(support))
     if isinstance(support, Count):
-        return Metropolis(block, CountStep(tables[0][..., 0, :]))
+        lower = tables[0][..., 0, :]
+        return CountWindows(block, lower, np.broadcast_to(STRIDES, (*lower.shape[:-1], len(STRIDES))))
     values, allowed = tables
     if method == "gibbs":
         return build_gibbs(block, values, allowed, patterns)

@@ -44,7 +44,7 @@ METHODS = {
     "sum": "summed out exactly, then drawn exactly for each draw of x",
     "joint": "drawn jointly from the exact conditional",
     "gibbs": "drawn from exact conditionals, all sites of a colour at once",
-    "metropolis": "updated by Metropolis steps, all sites of a colour at once",
+    "metropolis": "updated by Metropolis steps, counts by draws from windows of a few values, all of a colour at once",
     "prior": "updated by proposals from their own sampler, accepted by the density",
     "forward": "drawn from their own law for each draw of all else",
 }
