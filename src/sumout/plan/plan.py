@@ -198,7 +198,7 @@ def _first_plan(program: Program, checked: dict[str, str]) -> Plan:
         if ends is None:
             break
         plan = plan_for(program, checked, ends)
-        costly = [*plan.drawn, *_wide_tables(plan)]
+        costly = [*(name for name in plan.drawn if name not in plan.instead), *_wide_tables(plan)]
         drawn = {user for name in costly for user in plan.structure.program.packs.names(name)}
         left = [name for name in names if name not in drawn or name in checked]
         if left == names:
@@ -399,10 +399,11 @@ def _draw_with_partners(
     for name, numbers in structure.site_numbers.items():
         is_count[numbers] = any(user in structure.program.upper for user in structure.program.packs.names(name))
     for sites in partners.sets(methods == "sum"):
-        # A single site, such as a change point, is summed out at little cost, and of its values few count at a time.
-        # What a cut count leaves out is bounded with it summed out.
-        is_wanted = is_free[sites].all() and len(sites) > 1 and not is_count[sites].any()
-        if is_wanted and partners.find(sites) is not None:
+        if not is_free[sites].all() or partners.find(sites) is None:
+            continue
+        # A single site, such as a change point, is summed out at little cost, and of its values few count at a time;
+        # of a count neighbouring ones do. Unless they are seen to leave modes that are apart, these are summed out.
+        if (len(sites) > 1 and not is_count[sites].any()) or partners.leave_modes(sites):
             drawn[sites] = True
     methods[drawn] = "gibbs"
     reasons[drawn] = "each with a coordinate of x that would else be left with a mode for every value"
