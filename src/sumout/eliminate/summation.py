@@ -76,7 +76,8 @@ class Summation(NuisanceMove):
         """Log density with the sites summed out; their values in z are not looked at."""
         total = self.structure.rest(x, z, data)
         if self.free is not None:
-            total += self.free(self.structure.spread_factors(x, z, data))[0]
+            free = self.free(self.structure.live_factors(x, z, data))[0]
+            total += jnp.where(free == -jnp.inf, -jnp.inf, free)  # no derivative there
         for block in self.blocks:
             total += block.log_totals(x, z, data).sum()
         for trees, table in self._tables(x, z, data):
