@@ -149,7 +149,7 @@ def run_facts(idata: "xr.DataTree", summary: Any) -> Html:
     if "kernel" in attrs:
         pieces.insert(0, tag("p", "Kernel ", tag("code", str(attrs["kernel"]))))
     if "log_likelihood" in attrs:
-        pieces.append(note(f"Log likelihood {attrs['log_likelihood']}."))
+        pieces.append(note(f"Log likelihood: {attrs['log_likelihood']}."))
     return join(pieces)
 
 

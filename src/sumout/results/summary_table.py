@@ -22,6 +22,7 @@ MOST_SITES = 6  # of a discrete variable, likewise
 MOST_VALUES = 3  # of a category
 FEW_EFFECTIVE = 400  # a row with as many is as bad as one with the largest r_hat that is harmless
 VALUES = "values"  # in `attrs`: what to say of discrete variables, by name
+NOTE = "note"  # likewise: a sentence below the table
 VARIABLES, DETERMINISTIC = "variables", "deterministic"  # likewise: the variable of every row; those to be folded
 
 
@@ -63,7 +64,7 @@ def as_text(table: Any) -> str:
 
 
 def _cells(table: Any) -> tuple[list[str], list[list[str]], str]:
-    """Header and rows in words, and what is left out."""
+    """Header and rows in words, and what is to be said below them."""
     columns = [name for name in table.columns if name not in LEFT_OUT]
     words: dict[str, str] = table.attrs.get(VALUES, {})
     folded = _folded(table)
@@ -83,7 +84,7 @@ def _cells(table: Any) -> tuple[list[str], list[list[str]], str]:
         header, made = header[:-1], [row[:-1] for row in made]
     num_left = len(single) - len(kept)
     left = f"{num_left:,} more rows; shown are those with the worst diagnostics." if num_left else ""
-    return header, made, left
+    return header, made, " ".join(filter(None, (left, table.attrs.get(NOTE, ""))))
 
 
 def _folded(table: Any) -> dict[str, list[int]]:
