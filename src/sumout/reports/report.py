@@ -13,6 +13,7 @@ from sumout.errors import OptionError, SumoutError
 from sumout.model.front_ends import as_program
 from sumout.model.program import Program
 from sumout.plan.plan import Plan, plan_for
+from sumout.reports.data_section import data_section
 from sumout.reports.discrete_section import discrete_section
 from sumout.reports.explain import describe
 from sumout.reports.figures import (
@@ -31,11 +32,17 @@ from sumout.results.convergence import FEWEST_EFFECTIVE, FEWEST_OF_DENSITY
 from sumout.results.effective_draws import LEAST_RHAT
 from sumout.results.predict import predict
 from sumout.results.summary import Summary, examine
-from sumout.results.summary_table import badness, cell, number
+from sumout.results.summary_table import VALUES, badness, cell, fold, folded, number
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
+LEFT_OUT = {"mcse_mean", "mcse_sd"}  # of the columns of the summary
+MARKED = (
+    f"Marked: r_hat above {LEAST_RHAT} and above what chance explains, fewer than {FEWEST_EFFECTIVE} effective draws "
+    f"for each chain (of lp {FEWEST_OF_DENSITY}), a bias meter outside {1 - TOLERANCE:.2f} to {1 + TOLERANCE:.2f} by "
+    "more than its error."
+)
 MOST_ROWS = 200
 MOST_COORDINATES = 24
 MOST_CHECKS = 6  # predictive
@@ -90,6 +97,7 @@ def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program 
             summary_section(found),
             draws_section(idata, continuous, found.table),
             discrete_section(idata, discrete, plan, overrides),
+            data_section(idata, discrete),
             predictive_section(idata),
         ]
     lead = join([warnings_box(found.warnings), run_facts(idata, found.table)])
@@ -168,27 +176,34 @@ def plan_section(idata: "xr.DataTree", plan: Plan) -> Section:
 def summary_section(found: Summary) -> Section:
     """The table; cells out of the bounds that the warnings go by are marked."""
     summary = found.table
-    kept = np.arange(len(summary))
-    if len(kept) > MOST_ROWS:
-        kept = np.sort(badness(summary)[:MOST_ROWS])
+    columns = [str(name) for name in summary.columns if name not in LEFT_OUT]
+    words: dict[str, str] = summary.attrs.get(VALUES, {})
+    together = folded(summary)
+    hidden = {i for numbers in together.values() for i in numbers}
+    single = [i for i in badness(summary).tolist() if i not in hidden]
+    firsts = {numbers[0]: name for name, numbers in together.items()}
     rows = []
-    for i in kept:
-        cells = [tag("th", str(summary.index[i]), scope="row", title=str(summary.index[i]))]
-        for j, name in enumerate(summary.columns):
-            value = summary.iat[i, j]
-            text = cell(str(name), value)
-            cells.append(tag("td", text, class_="off") if found.is_off[i, j] else tag("td", text))
-        rows.append(cells)
-    left = len(summary) - len(kept)
-    words = (
-        f"Marked: r_hat above {LEAST_RHAT} and above what chance explains, fewer than {FEWEST_EFFECTIVE} effective "
-        f"draws for each chain (of lp {FEWEST_OF_DENSITY}), a bias meter outside {1 - TOLERANCE:.2f} to "
-        f"{1 + TOLERANCE:.2f} by more than its error."
-    )
-    notes = [note(words)]
-    if left:
+    for i in sorted([*single[:MOST_ROWS], *firsts]):
+        name = str(summary.index[i])
+        if i in firsts:
+            name, *texts = fold(summary.iloc[together[firsts[i]]], firsts[i], columns)
+            cells = [tag("td", text) for text in texts]
+        else:
+            cells = [_cell(found, i, column) for column in columns]
+        cells += [tag("td", words.get(name, ""), class_="words")] if words else []
+        rows.append([tag("th", name, scope="row", title=name), *cells])
+    notes = [note(MARKED)]
+    if len(single) > MOST_ROWS:
+        left = len(single) - MOST_ROWS
         notes.append(note(f"{left:,} rows are left out; shown are those with the worst diagnostics."))
-    return Section("Summary", join([table(["", *map(str, summary.columns)], rows), *notes]))
+    header = ["", *columns, *([VALUES] if words else [])]
+    return Section("Summary", join([table(header, rows), *notes]))
+
+
+def _cell(found: Summary, i: int, column: str) -> Html:
+    j = list(found.table.columns).index(column)
+    text = cell(column, found.table.iat[i, j])
+    return tag("td", text, class_="off") if found.is_off[i, j] else tag("td", text)
 
 
 def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> Section | None:
@@ -198,7 +213,12 @@ def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> 
     if not columns:
         return None
     draws = np.concatenate(columns, axis=-1)
-    rows = summary.iloc[: draws.shape[-1]]  # in the same order
+    together = folded(summary)
+    hidden = {i for numbers in together.values() for i in numbers}
+    single = [i for i in range(draws.shape[-1]) if i not in hidden]  # in the order of the table
+    if not single:
+        return None
+    draws, rows = draws[..., single], summary.iloc[single]
     kept = badness(rows)[:MOST_COORDINATES]
     num_chains = draws.shape[0]
     chips = [tag("span", tag("i", "●", style=f"color:{colour(c)}"), f"chain {c}") for c in range(num_chains)]
@@ -213,6 +233,8 @@ def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> 
     if draws.shape[-1] > len(kept):
         left = f"{draws.shape[-1] - len(kept):,} of {draws.shape[-1]:,} coordinates are left out"
         pieces.append(note(f"{left}; shown are those with the largest r_hat or the fewest effective draws."))
+    if together:
+        pieces.append(note(f"Deterministics with many elements are not drawn: {', '.join(together)}."))
     if num_chains > MOST_CHAINS:
         pieces.append(note(f"Drawn are the first {MOST_CHAINS} of {num_chains} chains."))
     return Section("Draws", join(pieces))
