@@ -4,6 +4,7 @@ One dimension: over a covariate of the same length, or else over the index. Two:
 have the colour of the most frequent value of a discrete variable of the same shape.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,18 +22,26 @@ MOST_COLOURS = len(PALETTE)
 NUMBERS = "biuf"
 
 
-def data_section(idata: "xr.DataTree", discrete: list[str]) -> Section | None:
-    """Pictures of the data; None where there are none to draw."""
+def data_section(idata: "xr.DataTree", discrete: list[str], arguments: Mapping[str, Any]) -> Section | None:
+    """Pictures of the data; None where there are none to draw.
+
+    Args:
+        idata: the run.
+        discrete: names of the discrete variables.
+        arguments: of the model, by name, among which covariates are looked for.
+    """
     groups = idata.children
     if "observed_data" not in groups:
         return None
     observed = {str(name): _array(values) for name, values in idata["observed_data"].data_vars.items()}
-    drawn = {name: _figures(idata, name, y, discrete) for name, y in observed.items()}
+    covariates = _covariates(idata, arguments, set(observed))
+    drawn = {name: _figures(idata, name, y, discrete, covariates) for name, y in observed.items()}
     drawn = {name: figures for name, figures in drawn.items() if figures}
     if not drawn:
         return None
     words = "Points: the data. Grey: the middle 90% of data replicated from the posterior."
-    pieces = [note(words)] if "posterior_predictive" in groups else []
+    has_series = any(observed[name].ndim == 1 for name in drawn)
+    pieces = [note(words)] if "posterior_predictive" in groups and has_series else []
     for name in list(drawn)[:MOST_ARRAYS]:
         pieces += drawn[name]
     left = [name for name in observed if name not in list(drawn)[:MOST_ARRAYS]]
@@ -45,14 +54,26 @@ def _array(values: Any) -> np.ndarray:
     return np.asarray(values.values)
 
 
-def _figures(idata: "xr.DataTree", name: str, y: np.ndarray, discrete: list[str]) -> list[Html]:
+def _covariates(idata: "xr.DataTree", arguments: Mapping[str, Any], observed: set[str]) -> dict[str, np.ndarray]:
+    """What the data may depend on: constant data and arguments of one dimension."""
+    found = {}
+    if "constant_data" in idata.children:
+        found = {str(name): _array(values) for name, values in idata["constant_data"].data_vars.items()}
+    found |= {name: np.asarray(value) for name, value in arguments.items() if name not in observed}
+    numbers = {name: x for name, x in found.items() if x.ndim == 1 and x.dtype.kind in "iuf"}
+    return {name: x for name, x in numbers.items() if np.isfinite(x).all() and len(np.unique(x)) > 2}
+
+
+def _figures(
+    idata: "xr.DataTree", name: str, y: np.ndarray, discrete: list[str], covariates: Mapping[str, np.ndarray]
+) -> list[Html]:
     if y.dtype.kind not in NUMBERS or y.size < 2 or not np.isfinite(y.astype(float)).any():
         return []
     labels, colours = _colours(idata, y, discrete)
     if y.ndim == 1:
         return [
             _framed(name, f"over {over}", _series(y, x, _band(idata, name, y.shape), colours, name), labels)
-            for over, x in _abscissae(idata, name, y)
+            for over, x in _abscissae(idata, name, y, covariates)
         ]
     if y.ndim == 2 and y.shape[1] == 2:
         return [_framed(name, f"{len(y):,} points of a plane", _plane(y, colours, name), labels)]
@@ -67,16 +88,13 @@ def _framed(name: str, words: str, drawn: Html, labels: Html | None) -> Html:
     return tag("figure", caption, *key, tag("div", drawn, class_="wide scroll"))
 
 
-def _abscissae(idata: "xr.DataTree", name: str, y: np.ndarray) -> list[tuple[str, np.ndarray]]:
+def _abscissae(
+    idata: "xr.DataTree", name: str, y: np.ndarray, covariates: Mapping[str, np.ndarray]
+) -> list[tuple[str, np.ndarray]]:
     """What the data are drawn over: covariates, by name, or the index."""
-    found = []
-    if "constant_data" in idata.children:
-        for other, values in idata["constant_data"].data_vars.items():
-            x = _array(values)
-            if x.shape == y.shape and x.dtype.kind in "iuf" and np.isfinite(x).all() and len(np.unique(x)) > 2:
-                found.append((str(other), x))
-    if found:
-        return found[:MOST_COVARIATES]
+    fitting = [(other, x) for other, x in covariates.items() if x.shape == y.shape and not np.array_equal(x, y)]
+    if fitting:
+        return fitting[:MOST_COVARIATES]
     (dim,) = idata["observed_data"][name].dims
     labels = np.asarray(idata["observed_data"][name][dim].values)
     is_number = labels.dtype.kind in "iuf"

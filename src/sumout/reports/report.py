@@ -37,7 +37,7 @@ from sumout.results.summary_table import VALUES, badness, cell, fold, folded, nu
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-LEFT_OUT = {"mcse_mean", "mcse_sd"}  # of the columns of the summary
+LEFT_OUT = {"mcse_mean", "mcse_sd", "bias_error"}  # of the columns of the summary
 MARKED = (
     f"Marked: r_hat above {LEAST_RHAT} and above what chance explains, fewer than {FEWEST_EFFECTIVE} effective draws "
     f"for each chain (of lp {FEWEST_OF_DENSITY}), a bias meter outside {1 - TOLERANCE:.2f} to {1 + TOLERANCE:.2f} by "
@@ -91,13 +91,14 @@ def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program 
     found = examine(idata)
     overrides = json.loads(idata["posterior"].attrs.get("plan", "{}"))
     plan = None if program is None else plan_for(program, overrides)
+    arguments = program.data if program is not None and isinstance(program.data, dict) else {}
     with house_style():
         sections: list[Section | None] = [
             None if plan is None else plan_section(idata, plan),
             summary_section(found),
             draws_section(idata, continuous, found.table),
             discrete_section(idata, discrete, plan, overrides),
-            data_section(idata, discrete),
+            data_section(idata, discrete, arguments),
             predictive_section(idata),
         ]
     lead = join([warnings_box(found.warnings), run_facts(idata, found.table)])
@@ -190,20 +191,31 @@ def summary_section(found: Summary) -> Section:
             cells = [tag("td", text) for text in texts]
         else:
             cells = [_cell(found, i, column) for column in columns]
-        cells += [tag("td", words.get(name, ""), class_="words")] if words else []
-        rows.append([tag("th", name, scope="row", title=name), *cells])
+        rows.append(_with_words(name, cells, words.get(name, ""), columns))
     notes = [note(MARKED)]
     if len(single) > MOST_ROWS:
         left = len(single) - MOST_ROWS
         notes.append(note(f"{left:,} rows are left out; shown are those with the worst diagnostics."))
-    header = ["", *columns, *([VALUES] if words else [])]
-    return Section("Summary", join([table(header, rows), *notes]))
+    return Section("Summary", join([table(["", *columns], rows), *notes]))
+
+
+def _with_words(name: str, cells: list[Html], words: str, columns: list[str]) -> list[Html]:
+    """A row, what is to be said of a discrete variable in the place of its moments or, if it has any, by its name."""
+    head = tag("th", name, scope="row", title=name)
+    if not words:
+        return [head, *cells]
+    num = sum(column in ("mean", "sd") or column.endswith(("_lb", "_ub")) for column in columns)
+    if all(cell == tag("td", number(np.nan)) for cell in cells[:num]):
+        return [head, tag("td", words, class_="words", colspan=str(num)), *cells[num:]]
+    return [tag("th", name, tag("small", words), scope="row", title=name), *cells]
 
 
 def _cell(found: Summary, i: int, column: str) -> Html:
     j = list(found.table.columns).index(column)
-    text = cell(column, found.table.iat[i, j])
-    return tag("td", text, class_="off") if found.is_off[i, j] else tag("td", text)
+    content = [cell(column, found.table.iat[i, j])]
+    error = found.table["bias_error"].iloc[i] if column == "bias_meter" else np.nan
+    content += [tag("small", f"± {cell('bias_error', error)}")] if np.isfinite(error) else []
+    return tag("td", *content, class_="off") if found.is_off[i, j] else tag("td", *content)
 
 
 def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> Section | None:
