@@ -107,6 +107,9 @@ MOST_CHANGE_POINT_VALUES, MOST_BESIDE = 4096, 8
 RUNNING_TOTAL_ENTRIES, RUNNING_TOTAL_GAIN = 1024, 4
 # Values of a change point from which the log likelihood of a datum takes two evaluations, not one for each value.
 MANY_VALUES = 16
+# Entries of tables that are filled at every draw for the log likelihood of data whose sites are drawn, or of which
+# several meet in a datum: 4,000 draws of so many take some seconds.
+LIKELIHOOD_ENTRIES = 2**18
 # Sites that meet in a quadratic form, which holds a matrix of their number squared.
 MOST_QUADRATIC_SITES = 2048
 # Evaluations of the density that cost as much as its gradient.

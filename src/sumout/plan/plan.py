@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from sumout.calls import html_of
 from sumout.compile.policy import (
     GRADIENT_COST,
     MOST_BESIDE,
@@ -86,6 +87,16 @@ class Plan:
     patterns: Sequence[Pattern] = PATTERNS
     instead: tuple[str, ...] = ()
     ends: CountEnds | None = None
+
+    def __repr__(self) -> str:
+        made = [
+            f"{name}: {', '.join(f'{choice.method} ({choice.num_sites:,})' for choice in choices)}"
+            for name, choices in self.choices.items()
+        ]
+        return f"Plan({self.structure.program.name}; {'; '.join(made) or 'no discrete sites'})"
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     @property
     def drawn(self) -> list[str]:

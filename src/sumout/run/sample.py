@@ -33,10 +33,11 @@ from sumout.randomness import Key, as_seed, new_key, split
 from sumout.results.data_tree import PostProcessing
 from sumout.results.likelihood import build_likelihood
 from sumout.results.verdict import judge
+from sumout.run.bars import is_notebook, is_watched
 from sumout.run.count_tables import Watch, grown, settle
 from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, is_small
 from sumout.run.minibatch import Request, choose_minibatch, sample_rows
-from sumout.run.progress import is_watched, progress_bar
+from sumout.run.progress import progress_bar
 from sumout.run.starts import Starts
 from sumout.store.backend import MemoryBackend, Run, TraceBackend
 from sumout.store.folder import open_folder
@@ -192,7 +193,7 @@ def sample(
         steps: steps of the kernel between draws (of HMC and NUTS a step is a trajectory); None leaves it to the kernel.
         chains: number of chains.
         seed: fixes all randomness, a number or one of JAX's keys; the same seed gives the same draws.
-        progress: show a progress bar; None shows it on a terminal only.
+        progress: show a progress bar; None shows it in terminals and notebooks only.
         plan: what to do with a discrete site, by name: "sum" it out; "draw" it, in the best way there is; or draw it in
             a certain way: "joint", "gibbs", "metropolis" or "prior". By default sums are taken where they are cheap;
             `sumout.explain` says which.
@@ -240,7 +241,8 @@ def sample(
         result = sample_rows(program, asked)
         _conclude(result, progress)
         return result
-    with stoppable() as stop:
+    with stoppable() as stop, progress_bar(progress, chains) as report:
+        report.phase("reading the model")
         key_start, key_guard, key_run, key_process = split(new_key(seed), 4)
 
         def build(ends: CountEnds | None = None) -> Setup:
@@ -259,6 +261,7 @@ def sample(
         else:
             with user_program.alone(), without_collection():
                 ready, postprocess = _prepare(user_program, kernel, plan, chains, log_likelihood)
+        report.phase("compiling")
         check_plan(ready.plan).raise_or_warn()
         if ready.watch is not None:
             ready, found = settle(ready, build, key_start, chains)
@@ -275,23 +278,24 @@ def sample(
             identity = identify(program, options | {"chains": chains, "steps": steps, "log_likelihood": log_likelihood})
             opened = open_folder(store, identity, run)
         with opened as backend:
-            with progress_bar(progress, chains) as report:
-                checkpoint = backend.resume(ready.loop.shapes(program, chains))
-                if checkpoint is None:
-                    points, z = ready.starts.find(key_start, chains) if found is None else found
-                    ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
-                    checkpoint = ready.loop.start(key_run, points, z, steps)
-                elif checkpoint.upper:
-                    ready = build(ends_at(user_program, checkpoint.upper))
-                    begin(ready)
-                schedule = Schedule(draws, tune, steps, chunk)
+            checkpoint = backend.resume(ready.loop.shapes(program, chains))
+            if checkpoint is None:
+                report.phase("looking for starts")
+                points, z = ready.starts.find(key_start, chains) if found is None else found
+                ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
+                checkpoint = ready.loop.start(key_run, points, z, steps)
+            elif checkpoint.upper:
+                ready = build(ends_at(user_program, checkpoint.upper))
+                begin(ready)
+            report.phase("compiling")
+            schedule = Schedule(draws, tune, steps, chunk)
+            checkpoint.upper = ready.program.upper
+            run_on = (key_run, checkpoint, program.data, schedule, backend.record, report, stop)
+            while not ready.loop.run(*run_on, ready.watch):
+                assert ready.watch is not None
+                ready = grown(ready, build, ready.watch.outside)
                 checkpoint.upper = ready.program.upper
-                run_on = (key_run, checkpoint, program.data, schedule, backend.record, report, stop)
-                while not ready.loop.run(*run_on, ready.watch):
-                    assert ready.watch is not None
-                    ready = grown(ready, build, ready.watch.outside)
-                    checkpoint.upper = ready.program.upper
-                    backend.run = replace(backend.run, postprocess=begin(ready))
+                backend.run = replace(backend.run, postprocess=begin(ready))
             result = backend.result(checkpoint)
     _conclude(result, progress)
     return result
@@ -303,7 +307,7 @@ def _conclude(result: "xr.DataTree", progress: bool | None) -> None:
     if verdict.is_bad:
         warnings.warn(verdict.words, UntrustedWarning, stacklevel=4)
     elif is_watched(progress):
-        print(verdict.words, file=sys.stderr)
+        print(verdict.words, file=sys.stdout if is_notebook() else sys.stderr)  # a notebook shows stderr as trouble
 
 
 def _check_options(program: Any, **numbers: Any) -> None:
