@@ -33,6 +33,7 @@ from jaxtyping import Array
 
 from sumout.compile.ahead import Ahead, has_few_sites
 from sumout.compile.policy import CHUNK_BYTES, CHUNK_DRAWS, MEDIUM_ARRAY
+from sumout.compile.spread import mesh_of
 from sumout.kernels.kernel import CHAINS, Kernel
 from sumout.kernels.leapfrog import Point
 from sumout.model.arguments import as_jax
@@ -119,11 +120,12 @@ class Loop:
         groups = [self._init(*group) for group in split_chains((keys, points, z), self.group)]
         return Checkpoint(groups, 0, 0, steps or self.kernel.steps_untuned, [], 0.0)
 
-    def prepare(self, program: Program, num_chains: int) -> None:
-        """Begin to compile for a run of so many chains."""
+    def prepare(self, program: Program, num_chains: int, data: Data = None) -> None:
+        """Begin to compile for a run of so many chains; with data in another place than the program's, if given."""
         size = num_chains_of(split_chains(np.zeros(num_chains), self.group)[0])
         keys = [np.zeros((size, 2), np.uint32)] * 2
-        self._advance.prepare(*keys, self.shapes(program, size), program.data, NO_COUNTERS)
+        data = program.data if data is None else data
+        self._advance.prepare(*keys, self.shapes(program, size), data, NO_COUNTERS)
         self._init.prepare(*self._start_shapes(program, size))
 
     def shapes(self, program: Program, num_chains: int) -> Any:
@@ -172,6 +174,7 @@ class Loop:
         checkpoint.groups, data = as_jax((split_chains(checkpoint.states, self.group), data))
         compiled = self._advance.compiled(*keys[0], checkpoint.groups[0], data, NO_COUNTERS)
         most = self.capacity if schedule.chunk is None else min(schedule.chunk, self.capacity)
+        at_once = None if mesh_of(data) is None else 1
         pace = 1  # draws that are expected to take less than LONGEST
 
         def advance(group: tuple[tuple[Key, Key], Any, Counters]) -> tuple[Any, Draws]:
@@ -186,7 +189,7 @@ class Loop:
             numbers = (checkpoint.done, count, checkpoint.t, checkpoint.steps, warmup)
             counters = Counters(*(np.asarray(number, np.int32) for number in numbers))
             groups = [(*group, counters) for group in zip(keys, checkpoint.groups, strict=True)]
-            moved = in_threads(advance, groups, is_over=lambda: stop.is_overdue(SECONDS_FOR_CHUNK))
+            moved = in_threads(advance, groups, at_once, lambda: stop.is_overdue(SECONDS_FOR_CHUNK))
             return moved if len(moved) == len(groups) else []
 
         stop.is_deferred = True
