@@ -42,6 +42,7 @@ from sumout.plan.target import Target
 from sumout.randomness import Key, fold_in, later
 from sumout.results.data_tree import Draws
 from sumout.results.effective_draws import slowest
+from sumout.run.processes import ONE_PROCESS, Processes
 from sumout.run.progress import Progress
 from sumout.store.backend import Checkpoint, join_chains, num_chains_of, split_chains
 from sumout.threads import SECONDS_FOR_CHUNK, Stop, in_threads
@@ -149,6 +150,7 @@ class Loop:
         report: Callable[[Progress], None] = lambda progress: None,
         stop: Stop | None = None,
         num_good: Callable[[Draws], int] | None = None,
+        processes: Processes = ONE_PROCESS,
     ) -> bool:
         """Continue a run from a checkpoint, which is updated as the run goes on.
 
@@ -161,6 +163,7 @@ class Loop:
             report: called after every chunk.
             stop: whether to stop: after the chunk that is running, or without it if it takes too long.
             num_good: how many draws of a chunk, from its first on, are as they should be.
+            processes: that work on the run, this one among them.
 
         Returns:
             Whether all draws were good; else the run ends before the first that is not, however draws are cut.
@@ -175,6 +178,8 @@ class Loop:
         compiled = self._advance.compiled(*keys[0], checkpoint.groups[0], data, NO_COUNTERS)
         most = self.capacity if schedule.chunk is None else min(schedule.chunk, self.capacity)
         at_once = None if mesh_of(data) is None else 1
+        # A chunk that others take part in must not be left behind.
+        is_over = lambda: not processes.are_many and stop.is_overdue(SECONDS_FOR_CHUNK)  # noqa: E731
         pace = 1  # draws that are expected to take less than LONGEST
 
         def advance(group: tuple[tuple[Key, Key], Any, Counters]) -> tuple[Any, Draws]:
@@ -189,11 +194,12 @@ class Loop:
             numbers = (checkpoint.done, count, checkpoint.t, checkpoint.steps, warmup)
             counters = Counters(*(np.asarray(number, np.int32) for number in numbers))
             groups = [(*group, counters) for group in zip(keys, checkpoint.groups, strict=True)]
-            moved = in_threads(advance, groups, at_once, lambda: stop.is_overdue(SECONDS_FOR_CHUNK))
-            return moved if len(moved) == len(groups) else []
+            own = processes.own(groups)
+            moved = in_threads(advance, own, at_once, is_over)
+            return processes.gather(moved, len(groups)) if len(moved) == len(own) else []
 
         stop.is_deferred = True
-        while checkpoint.done < total and not stop.is_asked:
+        while checkpoint.done < total:
             is_warming_up = checkpoint.done < tune
             if checkpoint.done == tune and schedule.steps is None:
                 before = checkpoint.steps
@@ -201,6 +207,9 @@ class Loop:
                 checkpoint.steps = self.kernel.steps_when_tuned(checkpoint.states, efficiency)
                 pace = max(1, pace * before // checkpoint.steps)
             count = min(pace, most, (tune if is_warming_up else total) - checkpoint.done)
+            count = processes.agree(count, stop.is_asked, checkpoint.groups)
+            if not count:
+                break
             begun = perf_counter()
             moved = advance_all(count)
             if not moved:
@@ -215,7 +224,7 @@ class Loop:
                 if not moved:
                     break
                 draws = join_chains([made for _, made in moved])
-            checkpoint.groups = [states for states, _ in moved]
+            checkpoint.groups = as_jax([states for states, _ in moved])
             seconds = perf_counter() - begun
             if not is_warming_up:
                 checkpoint.warm = []

@@ -16,6 +16,7 @@ from jax.sharding import AxisType, Mesh
 from sumout.compile.spread import Axes, spread
 from sumout.errors import OptionError
 from sumout.model.program import Data, Program
+from sumout.run.processes import ONE_PROCESS, Processes
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ def choose_placement(program: Program, mesh: Any, shard: Any) -> Placement | Non
         raise OptionError(
             f'sample: shard={shard!r}: expected a dict from a plate to an axis of the mesh, {{"n": "data"}}.'
         )
-    missing = {device.process_index for device in jax.devices()} - {device.process_index for device in mesh.devices.flat}
+    missing = {device.process_index for device in jax.devices()} - {
+        device.process_index for device in mesh.devices.flat
+    }
     if missing:
         raise OptionError(
             f"sample: the mesh has no device of process {min(missing)}, and all {jax.process_count()} processes must "
@@ -80,6 +83,13 @@ def choose_placement(program: Program, mesh: Any, shard: Any) -> Placement | Non
     return Placement(automatic, rows)
 
 
+def processes_of(placement: Placement | None) -> Processes:
+    """The processes that work on a run: without a placement each is alone with its own."""
+    if placement is None or jax.process_count() == 1:
+        return ONE_PROCESS
+    return Processes(jax.process_count(), jax.process_index(), share_chains=not placement.rows)
+
+
 def rows_of(program: Program, name: str) -> int:
     """How many rows a name stands for: a plate, a dimension that the model names, or an array of data."""
     if name in program.plates:
@@ -96,7 +106,7 @@ def rows_of(program: Program, name: str) -> int:
     known = ", ".join(f"'{known}'" for known in dict.fromkeys([*program.plates, *sorted(dims), *arrays])) or "none"
     raise OptionError(
         f"sample: shard names '{name}', which is no plate of '{program.name}', no dimension and no array of its data; "
-        f"there are: {known}. A NumPyro model marks its rows by `with numpyro.plate(\"n\", N):`, a plain density by "
+        f'there are: {known}. A NumPyro model marks its rows by `with numpyro.plate("n", N):`, a plain density by '
         "`rows=` of sumout.density; the name of an array stands for its first axis."
     )
 
@@ -118,6 +128,6 @@ def _check_axes(mesh: Mesh, rows: tuple[tuple[int, Axes], ...]) -> None:
             raise OptionError(f"sample: shard uses the axis '{axis}' of the mesh twice; arrays may have both rows.")
         if rows and axis not in used and size > 1:
             raise OptionError(
-                f"sample: shard does not use the axis '{axis}' of the mesh, so that its {size} devices would all do the "
-                f"same: give it rows, or make the mesh of one axis, jax.make_mesh(({mesh.size},), (\"data\",))."
+                f"sample: shard does not use the axis '{axis}' of the mesh, so that its {size} devices would all do "
+                f'the same: give it rows, or make the mesh of one axis, jax.make_mesh(({mesh.size},), ("data",)).'
             )

@@ -26,7 +26,7 @@ from sumout.model.program import Nuisance, Program
 from sumout.model.rolled import roll_up_like
 from sumout.model.supports import Count
 from sumout.plan.count_ends import CountEnds, ends_at
-from sumout.plan.other_data import has_same_code, planned, serves
+from sumout.plan.other_data import code_of, has_same_code, planned, serves
 from sumout.plan.plan import Plan, check_overrides, plan_for
 from sumout.plan.target import make_target
 from sumout.randomness import Key, as_seed, new_key, split
@@ -36,12 +36,13 @@ from sumout.results.verdict import judge
 from sumout.run.count_tables import Watch, grown, settle
 from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, is_small
 from sumout.run.minibatch import Request, choose_minibatch, sample_rows
-from sumout.run.placement import Placement, choose_placement, place
+from sumout.run.placement import Placement, choose_placement, place, processes_of
 from sumout.run.progress import is_watched, progress_bar
 from sumout.run.starts import Starts
 from sumout.store.backend import MemoryBackend, Run, TraceBackend
 from sumout.store.folder import open_folder
 from sumout.store.format import identify
+from sumout.store.shared_folder import open_shared_folder
 from sumout.threads import stoppable
 
 if TYPE_CHECKING:  # takes half a second to import
@@ -56,9 +57,7 @@ class Setup:
     It is kept with the program, so that a second run starts at once.
     """
 
-    def __init__(
-        self, plan: Plan, kernel: Kernel, apart: Collection[str] = (), placement: Placement | None = None
-    ):
+    def __init__(self, plan: Plan, kernel: Kernel, apart: Collection[str] = (), placement: Placement | None = None):
         self.plan, self.kernel, self.apart, self.placement = plan, kernel, tuple(apart), placement
         self.program = plan.structure.program
         self.data = place(placement, self.program)
@@ -165,9 +164,7 @@ def _find_first(program: Program, overrides: Mapping[str, str] | None) -> Progra
     return program
 
 
-def _prepare(
-    make: Callable[[], Setup], chains: int, log_likelihood: bool
-) -> tuple[Setup, PostProcessing]:
+def _prepare(make: Callable[[], Setup], chains: int, log_likelihood: bool) -> tuple[Setup, PostProcessing]:
     """The setup of a run, with all that it needs being compiled."""
     while True:
         ready = make()
@@ -222,6 +219,11 @@ def sample(
             that a gradient of all takes long; None for all rows, or for what `subsample_size` of a NumPyro plate says.
             Discrete variables of rows are summed out and not drawn. The kernel must be one without accept/reject;
             `SplitSGHMC` is the default. docs/minibatches.md has the rest.
+        mesh: devices, of this process or of several (`jax.distributed`), in each of which the same call is made with
+            the same data; each has the whole result, and process 0 writes `store`. docs/several_machines.md has the
+            rest.
+        shard: for a plate the axis of the mesh over whose devices its rows are spread, as in `{"n": "data"}`; also a
+            dimension of a PyMC model, or an array of data, for its first axis. None spreads chains over processes.
 
     Returns:
         A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;
@@ -252,12 +254,21 @@ def sample(
     _check_options(program, draws=draws, tune=tune, chains=chains, seed=seed, **at_least_one)
     chosen = choose_minibatch(program, minibatch)
     placement = choose_placement(program, mesh, shard)
+    processes = processes_of(placement)
+    if chosen is not None and placement is not None:
+        raise OptionError(
+            f"sample: mesh with a minibatch of plate '{chosen[0]}': a gradient of few rows gains nothing from several "
+            "devices. Leave mesh out, or use all rows, minibatch={}."
+        )
     if chosen is not None:
         asked = Request(*chosen, kernel, draws, tune, steps, chains, int(seed), progress, plan, store, chunk)
         result = sample_rows(program, asked)
         _conclude(result, progress)
         return result
-    with stoppable() as stop:
+    with processes.ending_together(), stoppable() as stop:
+        asked_for = (kernel, draws, tune, steps, chains, seed, plan, log_likelihood, chunk, shard, str(store))
+        if processes.are_many:
+            processes.compare({"the model": code_of(program), "the data": program.data, "the options": asked_for})
         key_start, key_guard, key_run, key_process = split(new_key(seed), 4)
 
         def build(ends: CountEnds | None = None) -> Setup:
@@ -290,9 +301,13 @@ def sample(
             opened: AbstractContextManager[TraceBackend] = nullcontext(MemoryBackend(run))
         else:
             identity = identify(program, options | {"chains": chains, "steps": steps, "log_likelihood": log_likelihood})
-            opened = open_folder(store, identity, run)
+            opened = (
+                open_shared_folder(store, identity, run, processes)
+                if processes.are_many
+                else (open_folder(store, identity, run))
+            )
         with opened as backend:
-            with progress_bar(progress, chains) as report:
+            with progress_bar(progress if processes.is_first else False, chains) as report:
                 checkpoint = backend.resume(ready.loop.shapes(program, chains))
                 if checkpoint is None:
                     points, z = ready.starts.find(key_start, chains) if found is None else found
@@ -304,13 +319,14 @@ def sample(
                 schedule = Schedule(draws, tune, steps, chunk)
                 checkpoint.upper = ready.program.upper
                 run_on = (key_run, checkpoint, ready.data, schedule, backend.record, report, stop)
-                while not ready.loop.run(*run_on, ready.watch):
+                while not ready.loop.run(*run_on, ready.watch, processes):
                     assert ready.watch is not None
                     ready = grown(ready, build, ready.watch.outside)
                     checkpoint.upper = ready.program.upper
                     backend.run = replace(backend.run, postprocess=begin(ready))
             result = backend.result(checkpoint)
-    _conclude(result, progress)
+    if processes.is_first:
+        _conclude(result, progress)
     return result
 
 

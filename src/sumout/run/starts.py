@@ -222,7 +222,9 @@ class Ascents:
                 z_each = self._step(each, x_each, z_each, data)[2]
             return jax.tree.map(lambda a: np.asarray(a)[:: self.restarts], z_each)
 
-        return jax.tree.map(lambda *a: np.concatenate(a), *in_threads(some, range(0, len(keys), together), self._at_once))
+        return jax.tree.map(
+            lambda *a: np.concatenate(a), *in_threads(some, range(0, len(keys), together), self._at_once)
+        )
 
     @property
     def _at_once(self) -> int | None:
