@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from sumout.compile.one_piece import OPTIONS, elements_computed, fits_one_piece, in_one_piece, is_tested, largest_array
 from sumout.compile.policy import FEW_SITES, LITTLE_WORK, MEDIUM_ARRAY, MUCH_WORK
-from sumout.compile.spread import calling, mesh_of, trace_spread
+from sumout.compile.spread import SpreadCall, mesh_of, trace_spread
 from sumout.model.program import Program
 from sumout.threads import attentively, begin, wait
 
@@ -103,7 +103,7 @@ def _compile(
             compiled = whole.compile(compiler_options={**OPTIONS, **options})
             return lambda *args: compiled(*args)[0]
     compiled = usual().compile(compiler_options=options)
-    return compiled if mesh is None else calling(mesh, compiled)
+    return compiled if mesh is None else SpreadCall(mesh, compiled)
 
 
 # No collection of garbage while programs are traced.

@@ -11,6 +11,8 @@ Devices wait for each other in every sum over them: of two such calls at once ea
 So all calls for one mesh are made one after the other.
 """
 
+import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +20,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from sumout.errors import ProcessError
 
 Axes = tuple[str, ...]
 
@@ -79,18 +83,47 @@ def trace_spread(mesh: Mesh, fn: Callable[..., Any], args: tuple[Any, ...]) -> A
     return on_rows.trace(*jax.tree.map(described, args))
 
 
-def calling(mesh: Mesh, compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled code that takes arrays from wherever they are."""
-    whole = NamedSharding(mesh, PartitionSpec())
+class SpreadCall:
+    """Compiled code that takes arrays from wherever they are.
 
-    def everywhere(leaf: Any) -> jax.Array:
-        if _is_on(mesh, leaf):
+    Several processes run it together, so it must be the same in all of them, to the order in which it adds up what they
+    tell each other: that is looked at before the first call.
+    """
+
+    def __init__(self, mesh: Mesh, compiled: Any):
+        self._mesh, self._compiled = mesh, compiled
+        self._whole = NamedSharding(mesh, PartitionSpec())
+        self._is_same = jax.process_count() == 1
+
+    def __call__(self, *args: Any) -> Any:
+        """Run it, and wait for the results."""
+        if not self._is_same:
+            _compare_code(self._compiled.as_text())
+            self._is_same = True
+        return jax.block_until_ready(self._compiled(*jax.tree.map(self._everywhere, args)))
+
+    def _everywhere(self, leaf: Any) -> jax.Array:
+        if _is_on(self._mesh, leaf):
             return leaf
         host = np.asarray(leaf)
         dtype = jax.dtypes.canonicalize_dtype(host.dtype)
-        return jax.make_array_from_callback(host.shape, whole, lambda index: host[index].astype(dtype), dtype=dtype)
+        return jax.make_array_from_callback(
+            host.shape, self._whole, lambda index: host[index].astype(dtype), dtype=dtype
+        )
 
-    return lambda *args: jax.block_until_ready(compiled(*jax.tree.map(everywhere, args)))
+
+def _compare_code(text: str) -> None:
+    """Refuse code that is not the same in all processes."""
+    from jax.experimental import multihost_utils  # experimental: other releases may not have it
+
+    computed = re.sub(r"metadata=\{[^}]*\}", "", text)  # lines of files
+    said = multihost_utils.process_allgather(np.frombuffer(hashlib.blake2b(computed.encode()).digest(), np.uint8))
+    if (said != said[:1]).any():
+        raise ProcessError(
+            "the processes of this run have compiled different code for the same program, and cannot compute together. "
+            "Start all of them with the same releases of Python, JAX and sumout, and with PYTHONHASHSEED=0, as the "
+            "order of Python's sets may be in the code."
+        )
 
 
 def _is_on(mesh: Mesh, leaf: Any) -> bool:

@@ -80,7 +80,7 @@ def choose_placement(program: Program, mesh: Any, shard: Any) -> Placement | Non
             )
     # Meshes whose axes are part of types would ask the model for them; here XLA finds out.
     automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
-    return Placement(automatic, rows)
+    return Placement(automatic, rows if mesh.size > 1 else ())
 
 
 def processes_of(placement: Placement | None) -> Processes:
