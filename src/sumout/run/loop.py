@@ -147,6 +147,7 @@ class Loop:
         report: Callable[[Progress], None] = lambda progress: None,
         stop: Stop | None = None,
         num_good: Callable[[Draws], int] | None = None,
+        renew: Callable[[int], tuple[Data, int]] | None = None,
     ) -> bool:
         """Continue a run from a checkpoint, which is updated as the run goes on.
 
@@ -159,6 +160,7 @@ class Loop:
             report: called after every chunk.
             stop: whether to stop: after the chunk that is running, or without it if it takes too long.
             num_good: how many draws of a chunk, from its first on, are as they should be.
+            renew: the data for a draw of this number, and the number of the draw from which on they are others.
 
         Returns:
             Whether all draws were good; else the run ends before the first that is not, however draws are cut.
@@ -173,6 +175,7 @@ class Loop:
         compiled = self._advance.compiled(*keys[0], checkpoint.groups[0], data, NO_COUNTERS)
         most = self.capacity if schedule.chunk is None else min(schedule.chunk, self.capacity)
         pace = 1  # draws that are expected to take less than LONGEST
+        until = tune + schedule.draws if renew is None else 0  # up to which draw the data serve
 
         def advance(group: tuple[tuple[Key, Key], Any, Counters]) -> tuple[Any, Draws]:
             """One group, by a chunk; its draws with axes (chain, draw)."""
@@ -192,12 +195,14 @@ class Loop:
         stop.is_deferred = True
         while checkpoint.done < total and not stop.is_asked:
             is_warming_up = checkpoint.done < tune
+            if renew is not None and checkpoint.done >= until:
+                data, until = as_jax(renew(checkpoint.done))
             if checkpoint.done == tune and schedule.steps is None:
                 before = checkpoint.steps
                 efficiency = partial(_efficiency, checkpoint.warm)
                 checkpoint.steps = self.kernel.steps_when_tuned(checkpoint.states, efficiency)
                 pace = max(1, pace * before // checkpoint.steps)
-            count = min(pace, most, (tune if is_warming_up else total) - checkpoint.done)
+            count = min(pace, most, until - checkpoint.done, (tune if is_warming_up else total) - checkpoint.done)
             begun = perf_counter()
             moved = advance_all(count)
             if not moved:
