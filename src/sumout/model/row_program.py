@@ -262,7 +262,7 @@ def _compare(program: Program, made: RowProgram) -> None:
         if not is_same:
             raise ModelError(
                 f"minibatch: the term '{name}' of a program of {made.batch} rows of plate '{made.plate}' is not what "
-                f"it is in that of {size}: it depends on other rows (their mean, the one before), on how many "
+                f"it is in that of all {size}: it depends on other rows (their mean, the one before), on how many "
                 "there are, or an array of as many elements has other rows. Compute such numbers beforehand and pass "
                 "them as arguments."
             )

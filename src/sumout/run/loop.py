@@ -20,7 +20,7 @@ With each draw two things are computed for the record only: the gradient there, 
 of what the target has summed out of z.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -99,12 +99,15 @@ class Loop:
         kernel: bound to its target.
         capacity: draws that the compiled function has room for.
         group: chains that are compiled side by side, at least.
+        recorded: the discrete sites that draws have, by name the type; None for all as they are.
     """
 
-    def __init__(self, kernel: Kernel, capacity: int, group: int = SIDE_BY_SIDE):
+    def __init__(
+        self, kernel: Kernel, capacity: int, group: int = SIDE_BY_SIDE, recorded: Mapping[str, Any] | None = None
+    ):
         self.kernel, self.capacity, self.group = kernel, capacity, group
         self._init = Ahead(jax.vmap(kernel.init), times=1)
-        self._advance = Ahead(_Chunk(kernel, capacity).advance)
+        self._advance = Ahead(_Chunk(kernel, capacity, recorded).advance)
 
     def start(self, key: Key, points: Point, z: Nuisance, steps: int | None = None) -> Checkpoint:
         """The checkpoint at which a run of all chains begins.
@@ -239,9 +242,11 @@ def is_small(program: Program, target: Target) -> bool:
     return has_few_sites(program) and target.largest(*program.abstract_arguments()) <= MEDIUM_ARRAY
 
 
-def capacity_for(program: Program) -> int:
-    """How many draws the compiled function should have room for."""
-    arrays = jax.tree.leaves(program.abstract_arguments()[:2])
+def capacity_for(program: Program, recorded: Mapping[str, Any] | None = None) -> int:
+    """How many draws the compiled function should have room for, with the discrete sites that are recorded."""
+    x, z, _ = program.abstract_arguments()
+    kept = z if recorded is None else {n: jax.ShapeDtypeStruct(z[n].shape, kind) for n, kind in recorded.items()}
+    arrays = jax.tree.leaves((x, kept))
     size = sum(a.size * a.dtype.itemsize for a in arrays)
     return int(np.clip(CHUNK_BYTES // max(size, 1), 1, CHUNK_DRAWS))
 
@@ -267,9 +272,9 @@ def _efficiency(warm: list[np.ndarray]) -> float:
 class _Chunk:
     """The function that the loop compiles: a chunk of draws of some chains."""
 
-    def __init__(self, kernel: Kernel, capacity: int):
+    def __init__(self, kernel: Kernel, capacity: int, recorded: Mapping[str, Any] | None):
         assert isinstance(kernel.target, Target)
-        self.kernel, self.target, self.capacity = kernel, kernel.target, capacity
+        self.kernel, self.target, self.capacity, self.recorded = kernel, kernel.target, capacity, recorded
         # Jitted, so that each is traced once, though it is also asked for its shapes.
         self._step, self._record = jax.jit(self._step_once), jax.jit(self._at_draw)
 
@@ -304,6 +309,8 @@ class _Chunk:
         nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), info)
         state, info = jax.lax.fori_loop(0, steps, one, (state, nothing))
         gradient, z = self._record(key_record, state, data, counters.draw)
+        if self.recorded is not None:
+            z = {name: z[name].astype(kind) for name, kind in self.recorded.items()}
         return state, Draws(state.x, z, gradient, info, counters.draw)
 
     def _step_once(self, key: Array, state: Any, data: Data, t: Array, warmup: Array) -> tuple[Any, Any]:

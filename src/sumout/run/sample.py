@@ -31,6 +31,7 @@ from sumout.plan.plan import Plan, check_overrides, plan_for
 from sumout.plan.target import make_target
 from sumout.randomness import Key, as_seed, new_key, split
 from sumout.results.data_tree import PostProcessing
+from sumout.results.kept import choose_kept, small_type
 from sumout.results.likelihood import build_likelihood
 from sumout.results.verdict import judge
 from sumout.run.count_tables import Watch, grown, settle
@@ -61,8 +62,8 @@ class Setup:
         self._target = target = self._kept("target", lambda: make_target(plan))
         self.starts = self._kept("starts", lambda: Starts(self.program, target))
         is_alone = is_small(self.program, target) or target.is_loop_free(*self.program.abstract_arguments())
-        group = ALONE if is_alone else SIDE_BY_SIDE
-        self.loop = Loop(kernel.bind(target), capacity_for(self.program), group)
+        self._group = ALONE if is_alone else SIDE_BY_SIDE
+        self._loops: dict[Any, Loop] = {}
         self._guard = self._kept("guard", lambda: Guard(plan))
         self._first = self
 
@@ -79,18 +80,30 @@ class Setup:
         other._kept("examination", lambda: examine(first.plan).of(other.plan))
         return other
 
-    def postprocessing(self, log_likelihood: bool) -> PostProcessing:
-        """Of the draws, with the log likelihood of every datum if that is wanted."""
+    @property
+    def loop(self) -> Loop:
+        """That records all of z, large sites in small types."""
+        return self.loop_for({name: small_type(site) for name, site in self.program.z.items()})
+
+    def loop_for(self, recorded: Mapping[str, Any]) -> Loop:
+        """That records some of z, by name in these types."""
+        label = tuple(sorted((name, str(kind)) for name, kind in recorded.items()))
+        if label not in self._loops:
+            capacity = capacity_for(self.program, recorded)
+            self._loops[label] = Loop(self.kernel.bind(self._target), capacity, self._group, recorded)
+        return self._loops[label]
+
+    def postprocessing(self, log_likelihood: bool, kept: frozenset[str] | None = None) -> PostProcessing:
+        """Of the draws, with the log likelihood of every datum if that is wanted, and the variables that are kept."""
+        label = ("postprocessing", log_likelihood, kept)
         if self is not self._first:
-            first = self._first.postprocessing(log_likelihood)
-            return self._kept(("postprocessing", log_likelihood), lambda: first.of(self.program))
+            first = self._first.postprocessing(log_likelihood, kept)
+            return self._kept(label, lambda: first.of(self.program))
         likelihood = (
             self._kept("likelihood", lambda: build_likelihood(self.plan)) if log_likelihood else "not asked for"
         )
         neglected = None if self.plan.ends is None else self.plan.neglected
-        return self._kept(
-            ("postprocessing", log_likelihood), lambda: PostProcessing(self.program, likelihood, neglected)
-        )
+        return self._kept(label, lambda: PostProcessing(self.program, likelihood, neglected, kept))
 
     @cached_property
     def watch(self) -> Watch | None:
@@ -101,7 +114,7 @@ class Setup:
         """Begin to compile what a run of so many chains needs, in the background; what it waits for longest first."""
         if not self._target.is_marginalised:  # then the ascents to starts take longest
             self.starts.prepare(chains)
-        self.loop.prepare(self.program, chains)
+        self.loop_for(postprocess.recorded).prepare(self.program, chains)
         examine(self.plan).prepare()
         self._guard.prepare()
         self.starts.prepare(chains)
@@ -152,12 +165,17 @@ def _find_first(program: Program, overrides: Mapping[str, str] | None) -> Progra
 
 
 def _prepare(
-    program: Program, kernel: Any, overrides: Mapping[str, str] | None, chains: int, log_likelihood: bool
+    program: Program,
+    kernel: Any,
+    overrides: Mapping[str, str] | None,
+    chains: int,
+    log_likelihood: bool,
+    kept: frozenset[str] | None,
 ) -> tuple[Setup, PostProcessing]:
     """The setup of a run, with all that it needs being compiled."""
     while True:
         ready = set_up(program, kernel, overrides)
-        postprocess = ready.postprocessing(log_likelihood)
+        postprocess = ready.postprocessing(log_likelihood, kept)
         ready.prepare(chains, postprocess)
         # What was traced now may have asked about values: of the data that it was built for, which are others.
         if set_up(program, kernel, overrides) is ready:
@@ -180,6 +198,7 @@ def sample(
     store: str | os.PathLike[str] | None = None,
     chunk: int | None = None,
     minibatch: Mapping[str, int] | None = None,
+    keep: Collection[str] | Mapping[str, bool] | None = None,
 ) -> "xr.DataTree":
     """Draw from the posterior of x and z.
 
@@ -206,6 +225,8 @@ def sample(
             that a gradient of all takes long; None for all rows, or for what `subsample_size` of a NumPyro plate says.
             Discrete variables of rows are summed out and not drawn. The kernel must be one without accept/reject;
             `SplitSGHMC` is the default. docs/minibatches.md has the rest.
+        keep: names of the variables that the posterior is to have, as in `("mu", "sigma")`, or what to leave out, as in
+            `{"z": False}`; None for all. What is not kept takes no memory. x on the real line is always there.
 
     Returns:
         A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;
@@ -237,9 +258,12 @@ def sample(
     chosen = choose_minibatch(program, minibatch)
     if chosen is not None:
         asked = Request(*chosen, kernel, draws, tune, steps, chains, int(seed), progress, plan, store, chunk)
+        if keep is not None:
+            raise OptionError("sample: keep has no meaning with minibatches, which record x only: leave it out.")
         result = sample_rows(program, asked)
         _conclude(result, progress)
         return result
+    kept = choose_kept(program, keep)
     with stoppable() as stop:
         key_start, key_guard, key_run, key_process = split(new_key(seed), 4)
 
@@ -249,7 +273,7 @@ def sample(
 
         def begin(ready: Setup) -> PostProcessing:
             with user_program.alone(), without_collection():
-                postprocess = ready.postprocessing(log_likelihood)
+                postprocess = ready.postprocessing(log_likelihood, kept)
                 ready.prepare(chains, postprocess)
                 return postprocess
 
@@ -258,7 +282,7 @@ def sample(
             ready.starts.prepare(chains)
         else:
             with user_program.alone(), without_collection():
-                ready, postprocess = _prepare(user_program, kernel, plan, chains, log_likelihood)
+                ready, postprocess = _prepare(user_program, kernel, plan, chains, log_likelihood, kept)
         check_plan(ready.plan).raise_or_warn()
         if ready.watch is not None:
             ready, found = settle(ready, build, key_start, chains)
@@ -272,26 +296,30 @@ def sample(
         if store is None:
             opened: AbstractContextManager[TraceBackend] = nullcontext(MemoryBackend(run))
         else:
-            identity = identify(program, options | {"chains": chains, "steps": steps, "log_likelihood": log_likelihood})
+            asked_for = {"chains": chains, "steps": steps, "log_likelihood": log_likelihood}
+            asked_for |= {} if kept is None else {"keep": sorted(kept)}
+            identity = identify(program, options | asked_for)
             opened = open_folder(store, identity, run)
         with opened as backend:
             with progress_bar(progress, chains) as report:
-                checkpoint = backend.resume(ready.loop.shapes(program, chains))
+                loop = ready.loop_for(postprocess.recorded)
+                checkpoint = backend.resume(loop.shapes(program, chains))
                 if checkpoint is None:
                     points, z = ready.starts.find(key_start, chains) if found is None else found
                     ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
-                    checkpoint = ready.loop.start(key_run, points, z, steps)
+                    checkpoint = loop.start(key_run, points, z, steps)
                 elif checkpoint.upper:
                     ready = build(ends_at(user_program, checkpoint.upper))
-                    begin(ready)
+                    postprocess = begin(ready)
                 schedule = Schedule(draws, tune, steps, chunk)
                 checkpoint.upper = ready.program.upper
                 run_on = (key_run, checkpoint, program.data, schedule, backend.record, report, stop)
-                while not ready.loop.run(*run_on, ready.watch):
+                while not ready.loop_for(postprocess.recorded).run(*run_on, ready.watch):
                     assert ready.watch is not None
                     ready = grown(ready, build, ready.watch.outside)
                     checkpoint.upper = ready.program.upper
-                    backend.run = replace(backend.run, postprocess=begin(ready))
+                    postprocess = begin(ready)
+                    backend.run = replace(backend.run, postprocess=postprocess)
             result = backend.result(checkpoint)
     _conclude(result, progress)
     return result
