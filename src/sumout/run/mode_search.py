@@ -177,7 +177,7 @@ def _first_optima(sums: RowSums, arrays: Data, key: Key, rng: np.random.Generato
     index = as_jax(np.sort(rng.integers(0, held, (num, rows.batch)), axis=None).astype(np.int32))
     data = {"arrays": arrays, "index": index.reshape(num, rows.batch)}
     program = replace(rows.program, data=data, free=())
-    target = _WeighedTarget(lambda x, z, data: sums.weighed(x, data["arrays"], data["index"])[0], sums=sums)
+    target = WeighedTarget(lambda x, z, data: sums.weighed(x, data["arrays"], data["index"])[0], sums=sums)
     optima = Ascents(program, target, RESTARTS).run(np.asarray(key)[None], as_jax(data), below=0.0)
     heights, points = optima.log_density[0], np.asarray(optima.points.x[0])
     if not np.isfinite(heights).any():
@@ -188,7 +188,7 @@ def _first_optima(sums: RowSums, arrays: Data, key: Key, rng: np.random.Generato
 
 
 @dataclass(frozen=True, eq=False)
-class _WeighedTarget(Target):
+class WeighedTarget(Target):
     """The log density of some rows, each weighed as many."""
 
     sums: RowSums | None = None

@@ -38,6 +38,7 @@ from sumout.run.count_tables import Watch, grown, settle
 from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, is_small
 from sumout.run.minibatch import Request, choose_minibatch, sample_rows
 from sumout.run.progress import is_watched, progress_bar
+from sumout.run.row_starts import make_starts
 from sumout.run.starts import Starts
 from sumout.store.backend import MemoryBackend, Run, TraceBackend
 from sumout.store.folder import open_folder
@@ -60,7 +61,7 @@ class Setup:
         self.plan, self.kernel, self.apart = plan, kernel, tuple(apart)
         self.program = plan.structure.program
         self._target = target = self._kept("target", lambda: make_target(plan))
-        self.starts = self._kept("starts", lambda: Starts(self.program, target))
+        self.starts = self._kept("starts", lambda: make_starts(Starts(self.program, target)))
         is_alone = is_small(self.program, target) or target.is_loop_free(*self.program.abstract_arguments())
         self._group = ALONE if is_alone else SIDE_BY_SIDE
         self._loops: dict[Any, Loop] = {}

@@ -120,7 +120,9 @@ class Scopes:
 
     def everything(self, arrays: list[Ids | None]) -> int:
         """The union of all elements of all arrays."""
-        numbers = np.unique(np.concatenate([np.zeros(0, np.int64), *(content(a).ravel() for a in arrays if a is not None)]))
+        numbers = np.unique(
+            np.concatenate([np.zeros(0, np.int64), *(content(a).ravel() for a in arrays if a is not None)])
+        )
         single = numbers[(numbers != EMPTY) & (numbers <= self.num_sites)] - 1
         unions = (self.members(n) for n in numbers[numbers > self.num_sites].tolist())
         return self.number(frozenset(single.tolist()).union(*unions))
