@@ -32,7 +32,13 @@ ONE_PIECE_ARGUMENTS = 2**22
 
 CHUNK_DRAWS = 1000  # draws of a chain in one call of the loop; room for more only costs memory
 CHUNK_BYTES = 2**20  # bytes that the draws of one chain may take there
-BLOCK = 256  # draws of all chains that are post-processed in one call
+BLOCK = 256  # draws of all chains that are post-processed in one call, at most
+# Bytes of these draws and of what is computed from them: a draw of a million sites is a block of its own.
+BLOCK_BYTES = 2**25
+# Elements of a discrete site from which its draws are recorded in the smallest integers that hold them. A million
+# binary sites, 4,000 draws: 4 GB instead of 16.
+LARGE_SITE = 10_000
+WAITING_BYTES = 2**27  # bytes of draws that wait to be post-processed
 COLUMN_ELEMENTS = 2**24  # elements of the indicators of discrete values that are judged at a time, to bound memory
 # What a run usually has, to foretell how much work there is in all.
 USUAL_DRAWS = 4_000  # of all chains

@@ -28,7 +28,6 @@ from sumout.randomness import new_key, split
 from sumout.structure.structure import Structure
 from sumout.tables.blocks import Block, as_columns, build_block, stack_blocks, value_rows
 
-
 GUESSES = 16  # draws of x at which it is judged whether modes are apart
 FAR_APART = 4.0  # standard deviations between modes: half way the density is 0.27 times as high, at 6 only 0.02 times
 
