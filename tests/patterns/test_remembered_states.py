@@ -24,7 +24,8 @@ MASK = np.arange(6)[:, None] < np.array([6, 4])
 
 
 def bernoulli(p, k):
-    return jnp.log(jnp.where(k == 1, p, 1 - p))
+    p = jnp.where(k == 1, p, 1 - p)
+    return jnp.where(p > 0, jnp.log(jnp.where(p > 0, p, 1.0)), -jnp.inf)
 
 
 def program(density, z, data=None, **x):
@@ -304,7 +305,7 @@ def array_carry():
 
 def unlike_values():
     """Sites of values that are no numbers from 0 on, some of which have fewer."""
-    values = np.array([[-1, 2], [-1, 2], [3, 3], [-1, 2], [-1, 2]])
+    values = np.array([[-1, 2], [-1, 2], [3, 4], [-1, 2], [-1, 2]])
     allowed = np.array([[True, True], [True, True], [True, False], [True, True], [True, True]])
     support = sumout.model.supports.Finite(values, (5,), allowed)
 
