@@ -120,3 +120,11 @@ LIKELIHOOD_ENTRIES = 2**18
 MOST_QUADRATIC_SITES = 2048
 # Evaluations of the density that cost as much as its gradient.
 GRADIENT_COST = 3
+# Entries (states times values of a site) of all levels of a path of states, for one group of sites: they are listed
+# when a program is read. A run length over 500 steps has 250,000.
+MOST_STATE_ENTRIES = 2**20
+# Joint values of a factor of states and sites: the program is evaluated at each of them.
+MOST_JOINT_STATES = 2**16
+# Sites that meet in a factor from which states are looked for, which takes time; and times as many entries as paths of
+# states have that the sums must fill without them.
+STATES_WORTH_LOOKING, STATES_GAIN = 4, 2
