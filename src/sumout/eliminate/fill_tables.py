@@ -11,6 +11,7 @@ K² evaluations give the tables of all pairs of two colours. Each round of evalu
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
 from typing import Any
 
 import jax
@@ -61,14 +62,14 @@ class Round:
 
     Attributes:
         structure: the reading.
-        num_values: K.
+        sizes: for each set K, how many values its sites have.
         axes: for each set its sites and their values. By role every set is the same: all sites.
         roles: how to evaluate by role; None sets each set's sites in one and the same z.
         pieces: what the factors are for.
     """
 
     structure: Structure
-    num_values: int
+    sizes: tuple[int, ...]
     axes: tuple[Mapping[str, Setting], ...]
     roles: Roles | None
     pieces: tuple[Piece, ...]
@@ -76,7 +77,7 @@ class Round:
     @property
     def evaluations(self) -> int:
         """How many times the factors are evaluated."""
-        return self.num_values ** len(self.axes)
+        return prod(self.sizes)
 
     def tables(self, x: Array, z: Nuisance, data: Data, shapes: Sequence[tuple[int, int]]) -> list[Array]:
         """For each piece its sums at all joint values, `(K, …, K, cells)`; or small ones, as `Piece.total` has them.
@@ -100,7 +101,7 @@ class Round:
 
         for axis in reversed(range(len(self.axes))):
             at = jax.vmap(at, in_axes=[0 if i == axis else None for i in range(len(self.axes))])
-        return at(*(jnp.arange(self.num_values) for _ in self.axes))
+        return at(*map(jnp.arange, self.sizes))
 
 
 def fill_tables(
@@ -308,4 +309,4 @@ class _Places:
             pieces.append(Piece(int(label[0]), sums, None if at_once else tuple(label[1:].tolist()), span))
         num_values = max(self.groups[piece.group].num_values for piece in pieces)
         settings = tuple(make_settings(self.structure, chosen, num_values) for chosen in sets)
-        return Round(self.structure, num_values, settings, roles, tuple(pieces))
+        return Round(self.structure, (num_values,) * len(settings), settings, roles, tuple(pieces))
