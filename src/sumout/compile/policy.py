@@ -116,3 +116,5 @@ MOST_JOINT_STATES = 2**16
 # Sites that meet in a factor from which states are looked for, which takes time; and times as many entries as paths of
 # states have that the sums must fill without them.
 STATES_WORTH_LOOKING, STATES_GAIN = 4, 2
+# States that are compared with each other, to find those that need not be told apart: 64 take some 0.1 s.
+MOST_MERGED_STATES = 64

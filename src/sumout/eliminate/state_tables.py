@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from sumout.eliminate.fill_tables import Round
 from sumout.eliminate.layout import joint_mask
 from sumout.eliminate.settings import make_settings
+from sumout.eliminate.merge_states import merge_states
 from sumout.eliminate.state_chains import NONE, StateChains, build_maps, number_states
 from sumout.model.program import Data, Nuisance
 from sumout.patterns.state_groups import Group, Kind
@@ -127,8 +128,10 @@ class _Layout:
             self.num_states = most
         self._order = np.arange(self.num_states)
         self.out = self._find_out()
-        if self.out.ndim == 1:
-            self._order = number_states(self.out, self.num_states)
+        if self.out.ndim == 1 and self._is_aligned:
+            self._order = merge_states(self.out, [piece.joint for piece in self.pieces()], self.num_values)
+            self.num_states = int(self._order.max()) + 1
+            self._order = number_states(self._find_out(), self.num_states)[self._order]
             self.out = self._find_out()
 
     def _count_states(self) -> None:
@@ -156,14 +159,18 @@ class _Layout:
         once = np.full(size, NONE)
         is_one = True
         for path, columns in self.paths:
-            end = StateList((), np.zeros((1, 0)))
-            for i, level in enumerate(path.levels):
-                after = self.numbers(path.levels[i + 1].before if i + 1 < len(path.levels) else end)
+            for i, level in enumerate(path.levels[:-1]):
+                after = self.numbers(path.levels[i + 1].before)
                 entries, found = self.entries(level), np.where(level.out == NONE, NONE, after[level.out])
                 entries, found = entries[found != NONE], found[found != NONE]
                 is_one &= bool(((once[entries] == NONE) | (once[entries] == found)).all())
                 once[entries] = found
                 out[self._level(path, i)][np.ix_(entries, columns)] = found[:, None]
+        # Where the last level leads does not matter.
+        out[-1] = 0
+        for path, _ in self.paths:
+            entries = self.entries(path.levels[-1])
+            once[entries] = np.where(once[entries] == NONE, 0, once[entries])
         if is_one:
             return once
         lowest = np.where(out == NONE, np.iinfo(out.dtype).max, out).min(axis=2)
@@ -188,7 +195,7 @@ class _Layout:
         empty = int(self.numbers(StateList((), np.zeros((1, 0))))[0])
         mask = joint_mask(sites, allowed)
         return StateChains(
-            self.num_values, self.num_states, sites, empty, empty, build_maps(self.out, self.num_states), mask
+            self.num_values, self.num_states, sites, empty, build_maps(self.out, self.num_states), mask
         )
 
     def pieces(self) -> list[_Piece]:
