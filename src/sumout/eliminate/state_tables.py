@@ -133,6 +133,9 @@ class _Layout:
             self.num_states = int(self._order.max()) + 1
             self._order = number_states(self._find_out(), self.num_states)[self._order]
             self.out = self._find_out()
+            # Where the last level leads does not matter, but its entries are there.
+            last = np.concatenate([self.entries(path.levels[-1]) for path, _ in self.paths])
+            self.out[last] = np.maximum(self.out[last], 0)
 
     def _count_states(self) -> None:
         for path, _ in self.paths:
@@ -166,13 +169,9 @@ class _Layout:
                 is_one &= bool(((once[entries] == NONE) | (once[entries] == found)).all())
                 once[entries] = found
                 out[self._level(path, i)][np.ix_(entries, columns)] = found[:, None]
-        # Where the last level leads does not matter.
-        out[-1] = 0
-        for path, _ in self.paths:
-            entries = self.entries(path.levels[-1])
-            once[entries] = np.where(once[entries] == NONE, 0, once[entries])
         if is_one:
             return once
+        out[-1] = 0  # where the last level leads does not matter
         lowest = np.where(out == NONE, np.iinfo(out.dtype).max, out).min(axis=2)
         highest = out.max(axis=2)
         return highest if ((lowest == highest) | (highest == NONE)).all() else out
