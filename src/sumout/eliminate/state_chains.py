@@ -242,6 +242,25 @@ class StateChains:
         return lax.scan(step, last, levels, reverse=True)[1][..., None]
 
 
+def take_rows(table: Float[Array, "J *c"], rows: np.ndarray) -> Float[Array, "n *c"]:
+    """Rows of a table, anything where the number is `NONE`; the derivative adds up by lists, which a scatter does not."""
+    lists = _lists(rows, len(table))
+    if lists.size > MOST_SPREAD * len(rows):
+        return table[np.maximum(rows, 0)]
+
+    @jax.custom_vjp
+    def take(table: Array) -> Array:
+        return table[np.maximum(rows, 0)]
+
+    def add_up(_: None, gradient: Array) -> tuple[Array]:
+        wide = jnp.concatenate([gradient, jnp.zeros_like(gradient[:1])])
+        return (wide[lists].sum(axis=1) if lists.shape[1] > 1 else wide[lists[:, 0]],)
+
+    take.defvjp(lambda table: (take(table), None), add_up)
+    return take(table)
+
+
+MOST_SPREAD = 8  # times as many places as rows that lists may have before a scatter takes less time
 MOST_FILLING = 2  # times as many places as entries that the lists of some states may have
 
 

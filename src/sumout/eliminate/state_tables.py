@@ -18,7 +18,7 @@ from sumout.eliminate.fill_tables import Round
 from sumout.eliminate.layout import joint_mask
 from sumout.eliminate.settings import make_settings
 from sumout.eliminate.merge_states import merge_states
-from sumout.eliminate.state_chains import NONE, StateChains, build_maps, number_states
+from sumout.eliminate.state_chains import NONE, StateChains, build_maps, number_states, take_rows
 from sumout.model.program import Data, Nuisance
 from sumout.patterns.state_groups import Group, Kind
 from sumout.patterns.state_paths import Level, Path, StateList
@@ -80,7 +80,7 @@ class StateTables:
         levels, columns, _ = self.chains.sites.shape
         is_uniform = table.ndim == num_axes
         flat = table.reshape(-1) if is_uniform else table.reshape(-1, table.shape[-1])
-        found = flat[np.maximum(piece.joint, 0)]
+        found = take_rows(flat, piece.joint)
         if not is_uniform:
             return found.reshape(-1, levels, columns)
         owners = piece.sums.owners.reshape(levels, columns)
