@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
-from sumout.compile.policy import MOST_ENTRIES, STATES_GAIN, STATES_WORTH_LOOKING, SUM_WORTH
+from sumout.compile.policy import MOST_ENTRIES, MOST_PATH_ENTRIES, STATES_GAIN, STATES_WORTH_LOOKING, SUM_WORTH
 from sumout.eliminate.components import Component
 from sumout.eliminate.state_tables import build_state_tables
 from sumout.eliminate.summation import Summation, build_summation
@@ -106,8 +106,15 @@ def find_states_worth(
     on_path = np.isin(np.arange(structure.num_sites), match.sites)
     affected = [component for component in components if on_path[component.sites].any()]
     costs, drawing = (sum(getattr(c, work) for c in affected) for work in ("summing", "drawing"))
-    is_cheap = match.cost <= max(MOST_ENTRIES, SUM_WORTH * drawing)
+    is_cheap = match.cost <= max(MOST_PATH_ENTRIES, SUM_WORTH * drawing)
     return match if is_cheap and costs > STATES_GAIN * match.cost else None
+
+
+def beside(match: RememberedStates, candidates: np.ndarray) -> np.ndarray:
+    """The candidates that are not summed out along paths, as a mask over the sites of the cut program."""
+    left = np.pad(candidates, (0, len(match.states.elements) - len(candidates)))
+    left[match.sites] = False
+    return left
 
 
 def describe_states(match: RememberedStates) -> str:

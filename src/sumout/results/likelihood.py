@@ -28,6 +28,7 @@ from jaxtyping import Array, Float
 from sumout.compile.policy import MANY_VALUES
 from sumout.eliminate.components import find_components
 from sumout.eliminate.settings import make_settings, place_numbers
+from sumout.eliminate.state_summation import StateSummation, beside, build_state_summation, find_states_worth
 from sumout.eliminate.summation import Summation, as_index, build_summation
 from sumout.jaxpr.flatten import flatten
 from sumout.model.program import Data, Nuisance, Program
@@ -54,7 +55,7 @@ class Likelihood:
     """
 
     program: Program
-    summation: Summation
+    summation: Summation | StateSummation
     owners: dict[str, np.ndarray]
     changes: dict[str, np.ndarray] | None
 
@@ -130,19 +131,19 @@ def _add(total: Array, step: Array) -> tuple[Array, Array]:
     return added, added
 
 
-def _add_all(owner: np.ndarray, summation: Summation) -> Callable[[Array], Array]:
+def _add_all(owner: np.ndarray, summation: Summation | StateSummation) -> Callable[[Array], Array]:
     size, elements = summation.structure.num_sites, np.flatnonzero(owner >= 0)
     owned: Any = share(elements, owner[elements], owner.shape, size)
     return jax.vmap(lambda flat: owned.sums(flat, size))
 
 
-def _add_between(owner: np.ndarray, summation: Summation, changes: np.ndarray) -> Callable[[Array], Array]:
+def _add_between(owner: np.ndarray, summation: Summation | StateSummation, changes: np.ndarray) -> Callable[[Array], Array]:
     size, elements = summation.structure.num_sites, np.flatnonzero(owner >= 0)
     running = build_running(elements, owner[elements], changes, size, _most_values(summation))
     return lambda ends: running(*ends)
 
 
-def _most_values(summation: Summation) -> int:
+def _most_values(summation: Summation | StateSummation) -> int:
     return int(num_values(summation.structure)[summation.summed].max(initial=1))
 
 
@@ -180,16 +181,24 @@ def build_likelihood(plan: Plan) -> Likelihood | str:
     return Likelihood(program, summation, owners, changes)
 
 
-def _without_data(program: Program, summed: np.ndarray, patterns: Sequence[Pattern]) -> Summation | None:
+def _without_data(
+    program: Program, summed: np.ndarray, patterns: Sequence[Pattern]
+) -> Summation | StateSummation | None:
     """The sums over the same sites of the density without data."""
     assert program.log_joint_without_data is not None
     structure = read(replace(program, log_joint=program.log_joint_without_data))
     components = find_components(structure, summed, patterns)
-    is_possible = all(component.alone or component.shape is not None for component in components)
-    return build_summation(structure, components, patterns) if is_possible else None
+    match = find_states_worth(structure, components, summed, patterns)
+    if match is not None:
+        components = find_components(match.states.structure, beside(match, summed), patterns)
+    if not all(component.alone or component.shape is not None for component in components):
+        return None
+    if match is not None:
+        return build_state_summation(structure, match, components, patterns)
+    return build_summation(structure, components, patterns)
 
 
-def _find_changes(closed: ClosedJaxpr, names: list[str], summation: Summation) -> dict[str, np.ndarray] | None:
+def _find_changes(closed: ClosedJaxpr, names: list[str], summation: Summation | StateSummation) -> dict[str, np.ndarray] | None:
     """At which value of its site the density of each datum changes, if once at most and the values are many."""
     program = summation.structure.program
     count = _most_values(summation)
