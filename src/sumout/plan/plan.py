@@ -26,6 +26,7 @@ from sumout.compile.policy import (
 from sumout.eliminate.components import Component, find_components
 from sumout.eliminate.state_summation import (
     StateSummation,
+    beside,
     build_state_summation,
     describe_states,
     find_states_worth,
@@ -287,8 +288,7 @@ def _sum_out(
     is_on_path = np.isin(np.arange(structure.num_sites), match.sites)
     reasons[is_on_path & ~asked] = describe_states(match)
     drawing = sum(c.drawing for c in components if is_on_path[c.sites].any())
-    left = np.pad((methods == "sum") & ~is_on_path, (0, match.states.structure.num_sites - structure.num_sites))
-    others = find_components(match.states.structure, left, patterns)
+    others = find_components(match.states.structure, beside(match, methods == "sum"), patterns)
     others = _choose_components(structure, others, methods, reasons, asked)
     summation = build_state_summation(structure, match, others, patterns)
     return summation, match.cost + sum(c.summing for c in others), drawing + sum(c.drawing for c in others)
