@@ -7,7 +7,7 @@ symmetric, and a proposal from z's own law cancels against it (that law is not a
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp

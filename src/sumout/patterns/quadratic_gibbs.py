@@ -141,9 +141,7 @@ class QuadraticGibbs(NuisanceMove):
         log_weights, means, variance = self._given_others(x, z, data)
         counts = log_weights > log_weights.max(axis=0) - np.log(LEAST_WEIGHT)
         order = jnp.argsort(jnp.where(counts, means, jnp.inf), axis=0)
-        means, deviations, counts = (
-            jnp.take_along_axis(a, order, axis=0) for a in (means, jnp.sqrt(variance), counts)
-        )
+        means, deviations, counts = (jnp.take_along_axis(a, order, axis=0) for a in (means, jnp.sqrt(variance), counts))
         distances = (means[1:] - means[:-1]) / jnp.maximum(deviations[1:], deviations[:-1])
         return jnp.max(jnp.where(counts[1:], distances, 0.0), axis=0, initial=0.0)
 

@@ -20,14 +20,13 @@ from sumout.model.supports import Count, Finite, Implicit
 from sumout.moves.metropolis import AroundTheCircle, FromSampler, Metropolis
 from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import Stack, Sweep
-from sumout.moves.windows import STRIDES, CountWindows
+from sumout.moves.windows import NUM_ROUNDS, CountWindows
 from sumout.patterns.contract import Pattern, SiteScan
 from sumout.patterns.quadratic_gibbs import QuadraticGibbs
 from sumout.patterns.registry import build_gibbs, find_match
 from sumout.randomness import new_key, split
 from sumout.structure.structure import Structure
 from sumout.tables.blocks import Block, as_columns, build_block, stack_blocks, value_rows
-
 
 GUESSES = 16  # draws of x at which it is judged whether modes are apart
 FAR_APART = 4.0  # standard deviations between modes: half way the density is 0.27 times as high, at 6 only 0.02 times
@@ -174,7 +173,7 @@ def _move(block: Block, method: str, tables: list[np.ndarray], patterns: Sequenc
         return Metropolis(block, FromSampler(support))
     if isinstance(support, Count):
         lower = tables[0][..., 0, :]
-        return CountWindows(block, lower, np.broadcast_to(STRIDES, (*lower.shape[:-1], len(STRIDES))))
+        return CountWindows(block, lower, np.broadcast_to(np.arange(NUM_ROUNDS), (*lower.shape[:-1], NUM_ROUNDS)))
     values, allowed = tables
     if method == "gibbs":
         return build_gibbs(block, values, allowed, patterns)
