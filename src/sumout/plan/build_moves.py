@@ -21,7 +21,7 @@ from sumout.model.supports import Count, Finite, Implicit
 from sumout.moves.metropolis import AroundTheCircle, FromSampler, Metropolis
 from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import Stack, Sweep
-from sumout.moves.windows import STRIDES, CountWindows
+from sumout.moves.windows import NUM_ROUNDS, CountWindows
 from sumout.patterns.contract import Pattern, SiteScan
 from sumout.patterns.quadratic_gibbs import QuadraticGibbs
 from sumout.patterns.registry import build_gibbs, find_match
@@ -188,7 +188,7 @@ def _move(block: Block, method: str, tables: list[np.ndarray], patterns: Sequenc
         return Metropolis(block, FromSampler(support))
     if isinstance(support, Count):
         lower = tables[0][..., 0, :]
-        return CountWindows(block, lower, np.broadcast_to(STRIDES, (*lower.shape[:-1], len(STRIDES))))
+        return CountWindows(block, lower, np.broadcast_to(np.arange(NUM_ROUNDS), (*lower.shape[:-1], NUM_ROUNDS)))
     values, allowed = tables
     if method == "gibbs":
         return build_gibbs(block, values, allowed, patterns)
