@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -157,6 +157,7 @@ class Program:
         plates: by name the plates of rows that are independent given all that is outside.
         with_rows: `(plate, number of rows) -> ways to make the program of so few rows` (`model/row_program.py`); None
             where the model cannot be given fewer.
+        few: the program of a few rows, where those of this one are on the disk (`model/on_disk.py`).
         log_joint_left_out: `(names, x as named unconstrained arrays, z, data) -> log density` without these terms.
         log_joint_left_out_without_jacobian: likewise in the user's own coordinates.
         kin: other programs of the same model, for what was compiled for them.
@@ -197,6 +198,7 @@ class Program:
     with_arrays: "Callable[[dict[str, Any]], Program] | None" = None
     plates: "Mapping[str, Plate]" = field(default_factory=dict)
     with_rows: "Callable[[str, int], Sequence[Attempt]] | None" = None
+    few: "Program | None" = None
     log_joint_left_out: Callable[..., Array] | None = None
     log_joint_left_out_without_jacobian: Callable[..., Array] | None = None
     kin: Kin = field(default_factory=Kin, repr=False)
@@ -319,6 +321,14 @@ class Program:
             )
         return self.with_arrays(data)
 
+    def refuse_on_disk(self) -> NoReturn:
+        """The error where all rows would be needed in memory, but are on the disk."""
+        raise OptionError(
+            f"'{self.name}' has rows on the disk, which only minibatches read: give sumout.sample or sumout.maximize "
+            f"minibatch={{{next(iter(self.plates), 'n')!r}: 1000}}. For all else make the program from rows in memory, "
+            "some or all."
+        )
+
     def without_jacobian(self) -> "Program":
         """The program with the density of x in the user's own coordinates, still as a function of unconstrained x."""
         if self.log_joint_without_jacobian is None:
@@ -330,6 +340,8 @@ class Program:
 
     def abstract_arguments(self) -> tuple[Any, Any, Any]:
         """Shapes and types of `(x, z, data)`, for tracing."""
+        if self.few is not None:
+            self.refuse_on_disk()
         x = jax.ShapeDtypeStruct((self.num_x,), jnp.result_type(float))
         z = {name: jax.ShapeDtypeStruct(site.shape, site.dtype) for name, site in self.z.items()}
         data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), self.data)

@@ -37,6 +37,7 @@ from sumout.randomness import Key, as_seed, new_key, split
 from sumout.run.bars import bar
 from sumout.run.minibatch import choose_minibatch
 from sumout.run.mode_search import FullData, find_mode
+from sumout.run.row_pool import HeldRows
 from sumout.run.starts import Ascents
 
 
@@ -131,10 +132,10 @@ def _maximize_rows(
 ) -> Maximum:
     """The mode by ascents on some rows and steps on all."""
     sums = RowSums(take_rows(program, plate, batch), plan, jacobian)
-    arrays = as_jax(sums.rows.all_rows)
-    found = find_mode(sums, FullData(sums, arrays), arrays, new_key(seed))
+    held = HeldRows(sums.rows)
+    found = find_mode(sums, FullData(sums, held.some, held.pieces), held.some, new_key(seed))
     shared = sums.rows.shared
-    first = jax.jit(sums.rows.take)(arrays, jnp.arange(batch, dtype=jnp.int32))
+    first = jax.jit(sums.rows.take)(held.some, jnp.arange(batch, dtype=jnp.int32))
     x = jnp.asarray(found.x, jnp.result_type(float))
     values = {name: np.asarray(value) for name, value in shared.constrain(x, any_z(shared), first).items()}
     unconstrained = {name: np.asarray(value) for name, value in shared.unravel(x).items()}
