@@ -96,7 +96,7 @@ def build_state_summation(
 def build_sums_over(
     structure: Structure, candidates: np.ndarray, patterns: Sequence[Pattern] = PATTERNS
 ) -> Summation | StateSummation | None:
-    """The sums over all candidates (a mask), along paths of states where that is worth it; None if they are too large."""
+    """The sums over all candidates (a mask), along paths of states where that is worth it; None if too large."""
     components = find_components(structure, candidates, patterns)
     match = find_states_worth(structure, components, candidates, patterns)
     if match is not None:
