@@ -239,21 +239,21 @@ def _plan_rounds(states: States, pieces: list[_Piece], is_set: np.ndarray, num_o
     roles = {size: structure.find_roles(is_set, size) for size in {len(piece.names) for piece in pieces}}
     rounds: dict[Any, list[_Piece]] = {}
     for piece in pieces:
-        if roles[len(piece.names)][1][piece.array]:
-            rounds.setdefault((piece.names, None), []).append(piece)
+        counts = tuple(sizes[name] for name in piece.names)
+        if roles[len(counts)][1][piece.array]:
+            rounds.setdefault((counts, None), []).append(piece)
             continue
         for colours, part in _by_colour(states, piece, is_set):
-            rounds.setdefault((piece.names, colours), []).append(part)
+            rounds.setdefault((counts, colours), []).append(part)
     planned = []
-    for (label, colours), some in rounds.items():
-        counts = tuple(sizes[name] for name in label)
+    for (counts, colours), some in rounds.items():
         if colours is None:
-            axes = (make_settings(structure, is_set, max(counts, default=1)),) * len(label)
+            axes = (make_settings(structure, is_set, max(counts, default=1)),) * len(counts)
         else:
             masks = [is_set & (structure.colours == colour) for colour in colours]
             axes = tuple(make_settings(structure, mask, count) for mask, count in zip(masks, counts, strict=True))
         built = tuple(_build(states, piece, num_owners) for piece in some)
-        by_role = None if colours is not None else roles[len(label)][0]
+        by_role = None if colours is not None else roles[len(counts)][0]
         planned.append(Round(structure, counts, axes, by_role, built))  # pyright: ignore[reportArgumentType]
     return tuple(planned)
 
