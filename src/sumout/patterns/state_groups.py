@@ -78,11 +78,11 @@ def find_groups(states: States) -> list[Group]:
     """All groups in which there is a state."""
     scopes = sp.csr_array(states.structure.scopes)
     scopes.sort_indices()
-    is_state = np.arange(scopes.shape[1]) >= states.num_sites
+    is_state = np.arange(_count(scopes, 1)) >= states.num_sites
     labels, is_used = _label(states, scopes)
     rows = np.flatnonzero((np.diff(scopes.indptr) > 0) & states.structure.is_live)
-    row_of = np.repeat(np.arange(scopes.shape[0]), np.diff(scopes.indptr))
-    label_of_row = np.full(scopes.shape[0], -1)
+    row_of = np.repeat(np.arange(_count(scopes, 0)), np.diff(scopes.indptr))
+    label_of_row = np.full(_count(scopes, 0), -1)
     known = states.variable_of[scopes.indices]
     label_of_row[row_of[known != NOTHING]] = labels[known[known != NOTHING]]
     variables = states.reachable.variables
@@ -105,6 +105,12 @@ def find_groups(states: States) -> list[Group]:
     return groups
 
 
+def _count(matrix: sp.csr_array, axis: int) -> int:
+    """How many rows or columns there are."""
+    shape: tuple[int, ...] = matrix.shape  # pyright: ignore[reportAssignmentType]
+    return shape[axis]
+
+
 def _split(numbers: np.ndarray, labels: np.ndarray, count: int) -> list[np.ndarray]:
     return np.split(numbers, np.searchsorted(labels, np.arange(1, count)))
 
@@ -121,7 +127,7 @@ def _label(states: States, scopes: sp.csr_array) -> tuple[np.ndarray, np.ndarray
             parents = list(parents_of(variables[i].source))
             is_used[parents] = True
             pairs += [(i, parent) for parent in parents]
-    row_of = np.repeat(np.arange(scopes.shape[0]), np.diff(scopes.indptr))
+    row_of = np.repeat(np.arange(_count(scopes, 0)), np.diff(scopes.indptr))
     known = states.variable_of[scopes.indices]
     row_of, known = row_of[known != NOTHING], known[known != NOTHING]
     same = np.flatnonzero(row_of[1:] == row_of[:-1])
@@ -147,7 +153,7 @@ class _Builder:
         self._labels: dict[object, int] = {}
         self._names = list(states.structure.site_numbers)
         self._allowed: dict[str, np.ndarray] = {}
-        self._arrays = states.structure.factor_array(np.arange(scopes.shape[0]))
+        self._arrays = states.structure.factor_array(np.arange(_count(scopes, 0)))
         self._members: dict[int, tuple[int, int, int] | None] = {}
 
     def build(self, variables: np.ndarray, rows: np.ndarray) -> Group:
