@@ -70,7 +70,7 @@ def choose_placement(program: Program, mesh: Any, shard: Any) -> Placement | Non
             "take part: make it of all of jax.devices()."
         )
     rows = tuple((rows_of(program, name), _axes_of(mesh, name, axes)) for name, axes in (shard or {}).items())
-    _check_axes(mesh, rows)
+    check_axes(mesh, rows)
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(program.data)]
     for name, (size, _) in zip(shard or {}, rows, strict=True):
         if not any(size in shape for shape in shapes):
@@ -120,7 +120,7 @@ def _axes_of(mesh: Mesh, name: str, axes: Any) -> Axes:
     return found
 
 
-def _check_axes(mesh: Mesh, rows: tuple[tuple[int, Axes], ...]) -> None:
+def check_axes(mesh: Mesh, rows: tuple[tuple[int, Axes], ...]) -> None:
     """Refuse an axis that is used twice, and one that is not used while others are."""
     used = [axis for _, axes in rows for axis in axes]
     for axis, size in mesh.shape.items():
