@@ -310,7 +310,7 @@ def sample(
             with progress_bar(progress if processes.is_first else False, chains) as report:
                 checkpoint = backend.resume(ready.loop.shapes(program, chains))
                 if checkpoint is None:
-                    points, z = ready.starts.find(key_start, chains) if found is None else found
+                    points, z = ready.starts.find(key_start, chains, processes) if found is None else found
                     ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
                     checkpoint = ready.loop.start(key_run, points, z, steps)
                 elif checkpoint.upper:
