@@ -31,13 +31,16 @@ from sumout.plan.plan import Plan, check_overrides, plan_for
 from sumout.plan.target import make_target
 from sumout.randomness import Key, as_seed, new_key, split
 from sumout.results.data_tree import PostProcessing
+from sumout.results.kept import choose_kept, small_type
 from sumout.results.likelihood import build_likelihood
 from sumout.results.verdict import judge
+from sumout.run.bars import is_notebook, is_watched
 from sumout.run.count_tables import Watch, grown, settle
 from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, is_small
 from sumout.run.minibatch import Request, choose_minibatch, sample_rows
 from sumout.run.placement import Placement, choose_placement, place, processes_of
-from sumout.run.progress import is_watched, progress_bar
+from sumout.run.progress import progress_bar
+from sumout.run.row_starts import make_starts
 from sumout.run.starts import Starts
 from sumout.store.backend import MemoryBackend, Run, TraceBackend
 from sumout.store.folder import open_folder
@@ -62,10 +65,11 @@ class Setup:
         self.program = plan.structure.program
         self.data = place(placement, self.program)
         self._target = target = self._kept("target", lambda: make_target(plan))
-        self.starts = self._kept(("starts", placement), lambda: Starts(self.program, target, self.data))
+        make = lambda: make_starts(Starts(self.program, target, self.data))  # noqa: E731
+        self.starts = self._kept(("starts", placement), make)
         is_alone = is_small(self.program, target) or target.is_loop_free(*self.program.abstract_arguments())
-        group = ALONE if is_alone else SIDE_BY_SIDE
-        self.loop = Loop(kernel.bind(target), capacity_for(self.program), group)
+        self._group = ALONE if is_alone else SIDE_BY_SIDE
+        self._loops: dict[Any, Loop] = {}
         self._guard = self._kept("guard", lambda: Guard(plan))
         self._first = self
 
@@ -83,18 +87,30 @@ class Setup:
         other._kept("examination", lambda: examine(first.plan).of(other.plan))
         return other
 
-    def postprocessing(self, log_likelihood: bool) -> PostProcessing:
-        """Of the draws, with the log likelihood of every datum if that is wanted."""
+    @property
+    def loop(self) -> Loop:
+        """That records all of z, large sites in small types."""
+        return self.loop_for({name: small_type(site) for name, site in self.program.z.items()})
+
+    def loop_for(self, recorded: Mapping[str, Any]) -> Loop:
+        """That records some of z, by name in these types."""
+        label = tuple(sorted((name, str(kind)) for name, kind in recorded.items()))
+        if label not in self._loops:
+            capacity = capacity_for(self.program, recorded)
+            self._loops[label] = Loop(self.kernel.bind(self._target), capacity, self._group, recorded)
+        return self._loops[label]
+
+    def postprocessing(self, log_likelihood: bool, kept: frozenset[str] | None = None) -> PostProcessing:
+        """Of the draws, with the log likelihood of every datum if that is wanted, and the variables that are kept."""
+        label = ("postprocessing", log_likelihood, kept)
         if self is not self._first:
-            first = self._first.postprocessing(log_likelihood)
-            return self._kept(("postprocessing", log_likelihood), lambda: first.of(self.program))
+            first = self._first.postprocessing(log_likelihood, kept)
+            return self._kept(label, lambda: first.of(self.program))
         likelihood = (
             self._kept("likelihood", lambda: build_likelihood(self.plan)) if log_likelihood else "not asked for"
         )
         neglected = None if self.plan.ends is None else self.plan.neglected
-        return self._kept(
-            ("postprocessing", log_likelihood), lambda: PostProcessing(self.program, likelihood, neglected)
-        )
+        return self._kept(label, lambda: PostProcessing(self.program, likelihood, neglected, kept))
 
     @cached_property
     def watch(self) -> Watch | None:
@@ -105,7 +121,7 @@ class Setup:
         """Begin to compile what a run of so many chains needs, in the background; what it waits for longest first."""
         if not self._target.is_marginalised:  # then the ascents to starts take longest
             self.starts.prepare(chains)
-        self.loop.prepare(self.program, chains, self.data)
+        self.loop_for(postprocess.recorded).prepare(self.program, chains, self.data)
         examine(self.plan).prepare()
         self._guard.prepare()
         self.starts.prepare(chains)
@@ -164,11 +180,13 @@ def _find_first(program: Program, overrides: Mapping[str, str] | None) -> Progra
     return program
 
 
-def _prepare(make: Callable[[], Setup], chains: int, log_likelihood: bool) -> tuple[Setup, PostProcessing]:
+def _prepare(
+    make: Callable[[], Setup], chains: int, log_likelihood: bool, kept: frozenset[str] | None
+) -> tuple[Setup, PostProcessing]:
     """The setup of a run, with all that it needs being compiled."""
     while True:
         ready = make()
-        postprocess = ready.postprocessing(log_likelihood)
+        postprocess = ready.postprocessing(log_likelihood, kept)
         ready.prepare(chains, postprocess)
         # What was traced now may have asked about values: of the data that it was built for, which are others.
         if make() is ready:
@@ -191,6 +209,7 @@ def sample(
     store: str | os.PathLike[str] | None = None,
     chunk: int | None = None,
     minibatch: Mapping[str, int] | None = None,
+    keep: Collection[str] | Mapping[str, bool] | None = None,
     mesh: jax.sharding.Mesh | None = None,
     shard: Mapping[str, str | tuple[str, ...]] | None = None,
 ) -> "xr.DataTree":
@@ -205,7 +224,7 @@ def sample(
         steps: steps of the kernel between draws (of HMC and NUTS a step is a trajectory); None leaves it to the kernel.
         chains: number of chains.
         seed: fixes all randomness, a number or one of JAX's keys; the same seed gives the same draws.
-        progress: show a progress bar; None shows it on a terminal only.
+        progress: show a progress bar; None shows it in terminals and notebooks only.
         plan: what to do with a discrete site, by name: "sum" it out; "draw" it, in the best way there is; or draw it in
             a certain way: "joint", "gibbs", "metropolis" or "prior". By default sums are taken where they are cheap;
             `sumout.explain` says which.
@@ -219,6 +238,8 @@ def sample(
             that a gradient of all takes long; None for all rows, or for what `subsample_size` of a NumPyro plate says.
             Discrete variables of rows are summed out and not drawn. The kernel must be one without accept/reject;
             `SplitSGHMC` is the default. docs/minibatches.md has the rest.
+        keep: names of the variables that the posterior is to have, as in `("mu", "sigma")`, or what to leave out, as in
+            `{"z": False}`; None for all. What is not kept takes no memory. x on the real line is always there.
         mesh: devices, of this process or of several (`jax.distributed`), in each of which the same call is made with
             the same data; each has the whole result, and process 0 writes `store`. docs/several_machines.md has the
             rest.
@@ -262,11 +283,16 @@ def sample(
         )
     if chosen is not None:
         asked = Request(*chosen, kernel, draws, tune, steps, chains, int(seed), progress, plan, store, chunk)
+        if keep is not None:
+            raise OptionError("sample: keep has no meaning with minibatches, which record x only: leave it out.")
         result = sample_rows(program, asked)
         _conclude(result, progress)
         return result
-    with processes.ending_together(), stoppable() as stop:
-        asked_for = (kernel, draws, tune, steps, chains, seed, plan, log_likelihood, chunk, shard, str(store))
+    kept = choose_kept(program, keep)
+    shown = progress if processes.is_first else False
+    with processes.ending_together(), stoppable() as stop, progress_bar(shown, chains) as report:
+        report.phase("reading the model")
+        asked_for = (kernel, draws, tune, steps, chains, seed, plan, log_likelihood, chunk, keep, shard, str(store))
         if processes.are_many:
             processes.compare({"the model": code_of(program), "the data": program.data, "the options": asked_for})
         key_start, key_guard, key_run, key_process = split(new_key(seed), 4)
@@ -277,7 +303,7 @@ def sample(
 
         def begin(ready: Setup) -> PostProcessing:
             with user_program.alone(), without_collection():
-                postprocess = ready.postprocessing(log_likelihood)
+                postprocess = ready.postprocessing(log_likelihood, kept)
                 ready.prepare(chains, postprocess)
                 return postprocess
 
@@ -286,7 +312,8 @@ def sample(
             ready.starts.prepare(chains)
         else:
             with user_program.alone(), without_collection():
-                ready, postprocess = _prepare(build, chains, log_likelihood)
+                ready, postprocess = _prepare(build, chains, log_likelihood, kept)
+        report.phase("compiling")
         check_plan(ready.plan).raise_or_warn()
         if ready.watch is not None:
             ready, found = settle(ready, build, key_start, chains)
@@ -300,30 +327,34 @@ def sample(
         if store is None:
             opened: AbstractContextManager[TraceBackend] = nullcontext(MemoryBackend(run))
         else:
-            identity = identify(program, options | {"chains": chains, "steps": steps, "log_likelihood": log_likelihood})
-            opened = (
-                open_shared_folder(store, identity, run, processes)
-                if processes.are_many
-                else (open_folder(store, identity, run))
-            )
+            made_for = {"chains": chains, "steps": steps, "log_likelihood": log_likelihood}
+            made_for |= {} if kept is None else {"keep": sorted(kept)}
+            identity = identify(program, options | made_for)
+            if processes.are_many:
+                opened = open_shared_folder(store, identity, run, processes)
+            else:
+                opened = open_folder(store, identity, run)
         with opened as backend:
-            with progress_bar(progress if processes.is_first else False, chains) as report:
-                checkpoint = backend.resume(ready.loop.shapes(program, chains))
-                if checkpoint is None:
-                    points, z = ready.starts.find(key_start, chains, processes) if found is None else found
-                    ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
-                    checkpoint = ready.loop.start(key_run, points, z, steps)
-                elif checkpoint.upper:
-                    ready = build(ends_at(user_program, checkpoint.upper))
-                    begin(ready)
-                schedule = Schedule(draws, tune, steps, chunk)
+            loop = ready.loop_for(postprocess.recorded)
+            checkpoint = backend.resume(loop.shapes(program, chains))
+            if checkpoint is None:
+                report.phase("looking for starts")
+                points, z = ready.starts.find(key_start, chains, processes) if found is None else found
+                ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
+                checkpoint = loop.start(key_run, points, z, steps)
+            elif checkpoint.upper:
+                ready = build(ends_at(user_program, checkpoint.upper))
+                postprocess = begin(ready)
+            report.phase("compiling")
+            schedule = Schedule(draws, tune, steps, chunk)
+            checkpoint.upper = ready.program.upper
+            run_on = (key_run, checkpoint, ready.data, schedule, backend.record, report, stop)
+            while not ready.loop_for(postprocess.recorded).run(*run_on, ready.watch, processes):
+                assert ready.watch is not None
+                ready = grown(ready, build, ready.watch.outside)
                 checkpoint.upper = ready.program.upper
-                run_on = (key_run, checkpoint, ready.data, schedule, backend.record, report, stop)
-                while not ready.loop.run(*run_on, ready.watch, processes):
-                    assert ready.watch is not None
-                    ready = grown(ready, build, ready.watch.outside)
-                    checkpoint.upper = ready.program.upper
-                    backend.run = replace(backend.run, postprocess=begin(ready))
+                postprocess = begin(ready)
+                backend.run = replace(backend.run, postprocess=postprocess)
             result = backend.result(checkpoint)
     if processes.is_first:
         _conclude(result, progress)
@@ -336,7 +367,7 @@ def _conclude(result: "xr.DataTree", progress: bool | None) -> None:
     if verdict.is_bad:
         warnings.warn(verdict.words, UntrustedWarning, stacklevel=4)
     elif is_watched(progress):
-        print(verdict.words, file=sys.stderr)
+        print(verdict.words, file=sys.stdout if is_notebook() else sys.stderr)  # a notebook shows stderr as trouble
 
 
 def _check_options(program: Any, **numbers: Any) -> None:

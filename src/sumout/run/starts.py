@@ -39,7 +39,7 @@ from sumout.plan.target import Target
 from sumout.randomness import Key, fold_in, generator, split, words_of
 from sumout.run.loop import is_small
 from sumout.run.processes import ONE_PROCESS, Processes
-from sumout.threads import in_threads, is_left_behind
+from sumout.threads import attentive_jit, in_threads, is_left_behind
 
 RESTARTS = 8  # ascents for each chain
 SWEEPS = 10  # over z before x moves, and at the start that is chosen
@@ -63,6 +63,11 @@ class Starts:
     def __init__(self, program: Program, target: Target, data: Data = None):
         self.program, self.target = program, target
         self._ascents = Ascents(program, target, RESTARTS, data)
+
+    @property
+    def spread(self) -> float:
+        """Two deviations of the log density of draws."""
+        return self._ascents.spread
 
     def of(self, program: Program, data: Data = None) -> "Starts":
         """The same of a program with the same code and other data; what is compiled is shared."""
@@ -88,6 +93,15 @@ class Starts:
             density, restarts = self.target.log_density, f"{RESTARTS} restarts for each chain"
             raise StartError(explain_no_start(self.program, density, points.x, z, restarts))
         return points, self._ascents.equilibrate(keys_equilibrate, points.x, z, data)
+
+    def at(self, key: Key, x: np.ndarray) -> tuple[Point, Nuisance]:
+        """For each chain the point at some x, and a z that is equilibrated there."""
+        data = as_jax(self.program.data)
+        keys = fold_in(np.asarray(words_of(key)), np.arange(len(x)))
+        keys_guess, keys_equilibrate = np.stack([split(key) for key in keys], axis=1)
+        guessed = [guess_z(generator(key), self.program, 1) for key in keys_guess]
+        z = self._ascents.equilibrate(keys_equilibrate, x, jax.tree.map(lambda *a: np.concatenate(a), *guessed), data)
+        return Point(x, *self._ascents.gradients(x, z, data)), z
 
 
 def choose_ascents(log_density: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
@@ -179,6 +193,7 @@ class Ascents:
                 return jax.lax.map(lambda each: one(*each), (keys, x, z))
             return jax.vmap(one)(keys, x, z)
 
+        self._gradient = attentive_jit(target.value_and_gradient)
         calls = 1 if self.is_small else USUAL_CHAINS
         self._step = Ahead(step, times=calls * sum(map(len, self._rounds)))
 
@@ -234,6 +249,12 @@ class Ascents:
         """Calls at a time: one, if devices wait for each other in it."""
         return None if mesh_of(self.placed) is None else 1
 
+    def gradients(self, x: np.ndarray, z: Any, data: Data) -> tuple[np.ndarray, np.ndarray]:
+        """Log density and gradient at each x and z."""
+        found = [self._gradient(*each, data) for each in zip(as_jax(x), _rows(as_jax(z), len(x)), strict=True)]
+        value, gradient = (np.stack([np.asarray(a) for a in part]) for part in zip(*found, strict=True))
+        return value, gradient
+
     def _together(self, num_keys: int) -> int:
         """Keys whose ascents share a call: all, where a step takes less time than the Python between two of them."""
         return num_keys if self.is_small else 1
@@ -267,6 +288,11 @@ class Ascents:
                 ascent.x = (ascent.x + rate * ascent.mean / (1 - MEAN_MEMORY**i) / speed).astype(ascent.x.dtype)
         ascent.done += len(rates)
         ascent.z = jax.tree.map(np.asarray, ascent.z)
+
+
+def _rows(arrays: Any, num: int) -> list[Any]:
+    """The first elements of all arrays, the second ones, and so on."""
+    return [jax.tree.map(lambda a, i=i: a[i], arrays) for i in range(num)]
 
 
 def learning_rates(num: int) -> np.ndarray:
