@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from time import monotonic, sleep
 from typing import IO, Any
 
@@ -96,18 +97,19 @@ def start(options: argparse.Namespace) -> int:
     with socket.socket() as probe:  # a port that is free
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    count = options.processes
-    said = [tempfile.TemporaryFile() for _ in range(count)]  # noqa: SIM115  (closed with the process)
-    processes = [_start_one(options.argv, f"{number}/{count}@{address}", said[number]) for number in range(count)]
-    try:
-        first = _wait(processes)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    if first is None:
-        return 0
-    _explain(first, processes, said[first], options.store)
+    places = [f"{number}/{options.processes}@{address}" for number in range(options.processes)]
+    with ExitStack() as stack:
+        said = [stack.enter_context(tempfile.TemporaryFile()) for _ in places]
+        processes = [_start_one(options.argv, place, file) for place, file in zip(places, said, strict=True)]
+        try:
+            first = _wait(processes)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        if first is None:
+            return 0
+        _explain(first, processes, said[first], options.store)
     code = processes[first].returncode
     return code if code > 0 else 1
 

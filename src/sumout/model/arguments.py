@@ -166,9 +166,10 @@ def split_arguments(arguments: Any, trace: Callable[[Arguments], Any]) -> Argume
     each of the others becomes data.
     """
     tree, named = jax.tree.structure(arguments, is_leaf=lambda leaf: leaf is None), paths_of(arguments)
-    paths, leaves = tuple(named), tuple(named.values())
+    paths = tuple(named)
     for path, leaf in named.items():
         _reject_unusable(path, leaf)
+    leaves = tuple(map(_on_one_device, named.values()))
 
     def attempt(traced: tuple[bool, ...]) -> Arguments:
         split = Arguments(tree, leaves, paths, traced)
@@ -232,11 +233,21 @@ def _reject_unusable(path: str, leaf: Any) -> None:
         raise ModelError(
             f"argument '{path}' is a masked array, whose mask JAX would ignore: pass values and mask apart."
         )
+    if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+        raise ModelError(
+            f"argument '{path}' is spread over several processes, so that no process can read all of it: give every "
+            "process the whole array, as by np.load; mesh= and shard= of sumout.sample spread it."
+        )
     if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biufc":
         raise ModelError(
             f"argument '{path}' is a NumPy array of type {leaf.dtype}, which JAX cannot compute with: "
             "convert it to numbers, for example with `.astype(float)` or `np.unique(..., return_inverse=True)`."
         )
+
+
+def _on_one_device(leaf: Any) -> Any:
+    """An array that is not spread over devices: where rows lie is said when a program is sampled."""
+    return np.asarray(leaf) if isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1 else leaf
 
 
 def watch_outside(function: Any) -> Callable[[], tuple[str, ...]]:

@@ -69,8 +69,14 @@ def choose_placement(program: Program, mesh: Any, shard: Any) -> Placement | Non
             f"sample: the mesh has no device of process {min(missing)}, and all {jax.process_count()} processes must "
             "take part: make it of all of jax.devices()."
         )
+    if shard is None and len(mesh.local_devices) > 1:
+        raise OptionError(
+            f"sample: a mesh with {len(mesh.local_devices)} devices of this process, and no shard: chains are shared "
+            'out to processes, each with one device. Name the rows to spread, as in shard={"n": "data"}, start a '
+            "process for every device, or leave mesh out."
+        )
     rows = tuple((rows_of(program, name), _axes_of(mesh, name, axes)) for name, axes in (shard or {}).items())
-    _check_axes(mesh, rows)
+    check_axes(mesh, rows)
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(program.data)]
     for name, (size, _) in zip(shard or {}, rows, strict=True):
         if not any(size in shape for shape in shapes):
@@ -120,7 +126,7 @@ def _axes_of(mesh: Mesh, name: str, axes: Any) -> Axes:
     return found
 
 
-def _check_axes(mesh: Mesh, rows: tuple[tuple[int, Axes], ...]) -> None:
+def check_axes(mesh: Mesh, rows: tuple[tuple[int, Axes], ...]) -> None:
     """Refuse an axis that is used twice, and one that is not used while others are."""
     used = [axis for _, axes in rows for axis in axes]
     for axis, size in mesh.shape.items():

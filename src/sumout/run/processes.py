@@ -79,7 +79,7 @@ class Processes:
             return 0 if is_asked_to_stop else count
         checksum = 0
         for leaf in jax.tree.leaves(states):
-            checksum = zlib.crc32(np.ascontiguousarray(leaf), checksum)
+            checksum = zlib.crc32(np.asarray(leaf).tobytes(), checksum)
         said = self._exchange(np.array([count, is_asked_to_stop, checksum], np.uint32))
         if differs := self._differing(said[:, 2]):
             raise ProcessError(
@@ -156,8 +156,7 @@ def _digest(value: Any) -> np.ndarray:
     """Equal for equal values."""
     digest = hashlib.blake2b(digest_size=DIGEST)
     for path, leaf in jax.tree_util.tree_leaves_with_path(value):
-        is_array = hasattr(leaf, "dtype")
-        content = np.ascontiguousarray(leaf) if is_array else repr(leaf).encode()
-        digest.update(f"{path} {content.shape} {content.dtype}".encode() if is_array else b"")  # pyright: ignore
-        digest.update(content)
+        kind = f"{leaf.shape} {leaf.dtype}" if hasattr(leaf, "dtype") else repr(leaf)
+        digest.update(f"{path} {kind}".encode())
+        digest.update(np.asarray(leaf).tobytes() if hasattr(leaf, "dtype") else b"")
     return np.frombuffer(digest.digest(), np.uint8)

@@ -20,6 +20,7 @@ from sumout.model.row_program import take_rows
 from sumout.plan.minibatch_target import RowSums
 from sumout.randomness import Key, fold_in, generator, split, words_of
 from sumout.run.mode_search import FullData, WeighedTarget
+from sumout.run.processes import ONE_PROCESS, Processes
 from sumout.run.starts import RESTARTS, Ascents, Starts, choose_ascents
 
 MANY_ROWS = 50_000  # from which to trace a program of some of them takes less time than it saves
@@ -55,17 +56,20 @@ class RowStarts:
         del num_chains
         self._ascents.prepare(1)
 
-    def find(self, key: Key, num_chains: int) -> tuple[Point, Nuisance]:
-        """For each chain a point of finite density and gradient and a z; from all rows if some do not tell any."""
+    def find(self, key: Key, num_chains: int, processes: Processes = ONE_PROCESS) -> tuple[Point, Nuisance]:
+        """For each chain a point of finite density and gradient and a z; from all rows if some do not tell any.
+
+        Some of the rows are few enough for every process to look at by itself.
+        """
         keys = fold_in(np.asarray(words_of(key)), np.arange(num_chains))
         optima = [self._ascend(key) for key in keys]
         points, highest = (np.stack(part) for part in zip(*optima, strict=True))
         if not np.isfinite(highest).any():
-            return self.starts.find(key, num_chains)
+            return self.starts.find(key, num_chains, processes)
         values, gradients, _ = self._full.at(points)
         values = np.where(np.isfinite(values) & np.isfinite(gradients).all(axis=1), values, -np.inf)
         if not np.isfinite(values).any():
-            return self.starts.find(key, num_chains)
+            return self.starts.find(key, num_chains, processes)
         where, _ = choose_ascents(values[:, None], self._spread)
         return self.starts.at(key, points[where])
 

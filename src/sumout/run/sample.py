@@ -40,7 +40,7 @@ from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, i
 from sumout.run.minibatch import Request, choose_minibatch, sample_rows
 from sumout.run.placement import Placement, choose_placement, place, processes_of
 from sumout.run.progress import progress_bar
-from sumout.run.row_starts import RowStarts, make_starts
+from sumout.run.row_starts import make_starts
 from sumout.run.starts import Starts
 from sumout.store.backend import MemoryBackend, Run, TraceBackend
 from sumout.store.folder import open_folder
@@ -65,16 +65,13 @@ class Setup:
         self.program = plan.structure.program
         self.data = place(placement, self.program)
         self._target = target = self._kept("target", lambda: make_target(plan))
-        self.starts = self._kept(("starts", placement), self._make_starts)
+        make = lambda: make_starts(Starts(self.program, target, self.data))  # noqa: E731
+        self.starts = self._kept(("starts", placement), make)
         is_alone = is_small(self.program, target) or target.is_loop_free(*self.program.abstract_arguments())
         self._group = ALONE if is_alone else SIDE_BY_SIDE
         self._loops: dict[Any, Loop] = {}
         self._guard = self._kept("guard", lambda: Guard(plan))
         self._first = self
-
-    def _make_starts(self) -> Starts | RowStarts:
-        starts = Starts(self.program, self._target, self.data)
-        return starts if self.placement is not None else make_starts(starts)
 
     def of(self, program: Program) -> "Setup":
         """The same of a program with the same code and other data; what is compiled is shared."""
@@ -342,7 +339,7 @@ def sample(
             checkpoint = backend.resume(loop.shapes(program, chains))
             if checkpoint is None:
                 report.phase("looking for starts")
-                points, z = ready.starts.find(key_start, chains) if found is None else found
+                points, z = ready.starts.find(key_start, chains, processes) if found is None else found
                 ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
                 checkpoint = loop.start(key_run, points, z, steps)
             elif checkpoint.upper:

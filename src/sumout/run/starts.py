@@ -38,6 +38,7 @@ from sumout.model.program import Data, Nuisance, Program
 from sumout.plan.target import Target
 from sumout.randomness import Key, fold_in, generator, split, words_of
 from sumout.run.loop import is_small
+from sumout.run.processes import ONE_PROCESS, Processes
 from sumout.threads import attentive_jit, in_threads, is_left_behind
 
 RESTARTS = 8  # ascents for each chain
@@ -80,12 +81,12 @@ class Starts:
         """Begin to compile for so many chains."""
         self._ascents.prepare(num_chains)
 
-    def find(self, key: Key, num_chains: int) -> tuple[Point, Nuisance]:
+    def find(self, key: Key, num_chains: int, processes: Processes = ONE_PROCESS) -> tuple[Point, Nuisance]:
         """For each chain a point of finite density and gradient and a z, with a leading axis of chains."""
         data = as_jax(self._ascents.data)
         keys = fold_in(np.asarray(words_of(key)), np.arange(num_chains))
         keys_ascent, keys_equilibrate = np.stack([split(key) for key in keys], axis=1)
-        optima = self._ascents.run(keys_ascent, data, below=self._ascents.spread)
+        optima = self._ascents.run(keys_ascent, data, self._ascents.spread, processes)
         where = choose_ascents(optima.log_density, self._ascents.spread)
         points, z = jax.tree.map(lambda a: a[where], (optima.points, optima.z))
         if not np.isfinite(optima.log_density).any():
@@ -209,13 +210,15 @@ class Ascents:
         num = self.restarts * self._together(num_keys)
         self._step.prepare(*jax.tree.map(lambda a: jax.ShapeDtypeStruct((num, *a.shape), a.dtype), each), data)
 
-    def run(self, keys: Key, data: Data, below: float) -> Optima:
+    def run(self, keys: Key, data: Data, below: float, processes: Processes = ONE_PROCESS) -> Optima:
         """Ascend from random points; the points are the first of each ascent `below` nats or less from its optimum."""
         together = self._together(len(keys))
         ascents = [self._start(keys[i : i + together]) for i in range(0, len(keys), together)]
+        own = processes.own(ascents)
         for rates in self._rounds:
-            in_threads(lambda ascent, rates=rates: self._advance(ascent, rates, data), ascents, self._at_once)
-            found = [(*_near_optima(ascent.path, below), ascent.z) for ascent in ascents]
+            in_threads(lambda ascent, rates=rates: self._advance(ascent, rates, data), own, self._at_once)
+            of_own = [(*_near_optima(ascent.path, below), ascent.z) for ascent in own]
+            found = processes.gather(of_own, len(ascents))
             points, highest, z = jax.tree.map(
                 lambda *a: np.concatenate(a).reshape(len(keys), self.restarts, *a[0].shape[1:]), *found
             )

@@ -33,38 +33,29 @@ class Talk(Protocol):
         ...
 
 
-class SharedFolder:
+class SharedFolder(FolderBackend):
     """The trace backend of a process of several; made by `open_shared_folder`."""
 
-    def __init__(self, inner: FolderBackend, processes: Talk):
-        self._inner, self._processes = inner, processes
-
-    @property
-    def run(self) -> Run:
-        """The run that is written."""
-        return self._inner.run
-
-    @run.setter
-    def run(self, run: Run) -> None:
-        self._inner.run = run
+    def __init__(self, folder: Path, run: Run, processes: Talk):
+        super().__init__(folder, run)
+        self._processes = processes
 
     def resume(self, like: Any) -> Checkpoint | None:
         """The checkpoint of the last part, which all read before the next part is written."""
-        checkpoint = self._inner.resume(like)
+        checkpoint = super().resume(like)
         self._processes.hear("read")
         return checkpoint
 
     def record(self, checkpoint: Checkpoint, draws: Draws) -> None:
         """Keep a chunk, in the process that writes."""
         if self._processes.is_first:
-            self._inner.record(checkpoint, draws)
+            super().record(checkpoint, draws)
 
     def result(self, checkpoint: Checkpoint) -> "xr.DataTree":
         """What is there once the rest is written."""
-        if self._processes.is_first:
-            self._inner.write_rest(checkpoint)
-        self._inner.written = int(self._processes.hear(str(self._inner.written)))
-        return self._inner.result(checkpoint)
+        self.write_rest(checkpoint)
+        self.written = int(self._processes.hear(str(self.written)))
+        return super().result(checkpoint)
 
 
 @contextmanager
@@ -83,4 +74,4 @@ def open_shared_folder(
         if words:
             raise error or StoreError(words)
         processes.check_seen(folder, (Path(folder) / ABOUT).is_file())
-        yield SharedFolder(FolderBackend(Path(folder), run), processes)
+        yield SharedFolder(Path(folder), run, processes)
