@@ -150,4 +150,5 @@ class CountTails:
 
     def within_tables(self, x: Array, z: Nuisance, data: Data, ends: Any) -> Float[Array, " counts"]:
         """The tails beyond the ends of tables, parents being within theirs."""
-        return self.of_prior(x, z, data, self.grid(ends), within=True)[-1]
+        grid = self.grid(ends) if self.has_parents else jnp.asarray(ends)[None]
+        return self.of_prior(x, z, data, grid, within=True)[-1]
