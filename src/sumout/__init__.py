@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sumout.model.density import density
 from sumout.model.front_ends import program
+from sumout.model.on_disk import on_disk
 from sumout.model.supports import count, finite, implicit
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ __all__ = [
     "marginals",
     "maximize",
     "numpyro_kernel",
+    "on_disk",
     "predict",
     "program",
     "read",

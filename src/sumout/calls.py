@@ -1,4 +1,4 @@
-"""What all public functions do for whoever calls them: name the option that was meant, and end errors at his line.
+"""What public functions and types do for their users: name the option that was meant, end errors at his line, and draw.
 
 The traceback of an error of sumout's shows the lines of the user only: where he called, and where in his model it
 happened. What lies between, in sumout, JAX and NumPyro, is left out.
@@ -9,9 +9,10 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from sumout.errors import OptionError, SumoutError
 
@@ -19,6 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 OWN = str(Path(__file__).parent)
+JAX_NOTE = "JAX has removed its internal frames"
 STANDARD = sysconfig.get_path("stdlib")
 
 # What other libraries call an option, and what it is here: a name, or what to do instead.
@@ -85,6 +87,12 @@ FOREIGN = {
 }
 
 
+def html_of(thing: Any) -> str:
+    """How a notebook shows a program, a plan, a kernel or an explanation."""
+    # What draws comes last in the order of packages, what is drawn first: so it is looked up when it is asked for.
+    return import_module("sumout.reports.notebook").as_html(thing)
+
+
 def public(function: Callable[P, T]) -> Callable[P, T]:
     """The function, which suggests the name of an option that it does not know, and ends errors at the user's line."""
     parameters = inspect.signature(function).parameters
@@ -121,6 +129,8 @@ def suggest(function: str, given: str, names: list[str]) -> str:
 
 def shorten(error: BaseException) -> None:
     """Leave the user's lines of a traceback only; those of its cause, which lead on into his model, after them."""
+    if hasattr(error, "__notes__"):  # what JAX has left out itself no longer matters
+        error.__notes__ = [note for note in error.__notes__ if JAX_NOTE not in note]
     frames = list(_users(error.__traceback__))
     cause = error.__cause__
     while cause is not None:

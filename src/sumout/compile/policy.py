@@ -32,7 +32,13 @@ ONE_PIECE_ARGUMENTS = 2**22
 
 CHUNK_DRAWS = 1000  # draws of a chain in one call of the loop; room for more only costs memory
 CHUNK_BYTES = 2**20  # bytes that the draws of one chain may take there
-BLOCK = 256  # draws of all chains that are post-processed in one call
+BLOCK = 256  # draws of all chains that are post-processed in one call, at most
+# Bytes of these draws and of what is computed from them: a draw of a million sites is a block of its own.
+BLOCK_BYTES = 2**25
+# Elements of a discrete site from which its draws are recorded in the smallest integers that hold them. A million
+# binary sites, 4,000 draws: 4 GB instead of 16.
+LARGE_SITE = 10_000
+WAITING_BYTES = 2**27  # bytes of draws that wait to be post-processed
 COLUMN_ELEMENTS = 2**24  # elements of the indicators of discrete values that are judged at a time, to bound memory
 # What a run usually has, to foretell how much work there is in all.
 USUAL_DRAWS = 4_000  # of all chains
@@ -56,6 +62,11 @@ WRITTEN_OUT_BLOCKS = 4
 # Sites of a path that is eliminated from one end to the other, not from both: its levels are then plain slices of the
 # factors; part of what halved the cost of a sum over the Markov model of 16 steps.
 PATH_FROM_ONE_END = 32
+
+# Bytes of the tables of a level up to which XLA compiles a loop over levels in one piece, as it touches no more than a
+# kilobyte. Two chains of 100 sites, side by side, each step a table of 4 × 4: 20 µs, and 130 if eliminated from both
+# ends, two tables a level.
+SMALL_TABLE = 72
 
 # How factors are summed by site, and parts of a table added up.
 
@@ -89,6 +100,9 @@ SLICE_ENTRIES = 4096
 # Joint values of a slice from which sums take products instead of exponentials: 2.7 and 7 times faster at 16 and 32,
 # while logarithms were 1.4 times faster at 8.
 PRODUCT_VALUES = 16
+# By how much the largest products along a chain shrink from level to level, where they are to be used: their range is
+# 71 nats in single and 672 in double precision. A judgement; where it is too low, sums are taken twice.
+NATS_A_LEVEL = 1.5
 # Times the entries of one sweep that a sum over z may fill: it saves more than that in draws.
 SUM_WORTH = 16
 # Values up to which a site is drawn by Gibbs or summed whatever its factors cost.
@@ -104,7 +118,23 @@ MOST_CHANGE_POINT_VALUES, MOST_BESIDE = 4096, 8
 RUNNING_TOTAL_ENTRIES, RUNNING_TOTAL_GAIN = 1024, 4
 # Values of a change point from which the log likelihood of a datum takes two evaluations, not one for each value.
 MANY_VALUES = 16
+# Entries of tables that are filled at every draw for the log likelihood of data whose sites are drawn, or of which
+# several meet in a datum: 4,000 draws of so many take some seconds.
+LIKELIHOOD_ENTRIES = 2**18
 # Sites that meet in a quadratic form, which holds a matrix of their number squared.
 MOST_QUADRATIC_SITES = 2048
 # Evaluations of the density that cost as much as its gradient.
 GRADIENT_COST = 3
+# Entries (states times values of a site) of all levels of a path of states, for one group of sites: they are listed
+# when a program is read. A run length over 500 steps has 250,000.
+MOST_STATE_ENTRIES = 2**20
+# Joint values of a factor of states and sites: the program is evaluated at each of them.
+MOST_JOINT_STATES = 2**16
+# Sites that meet in a factor from which states are looked for, which takes time; and times as many entries as paths of
+# states have that the sums must fill without them.
+STATES_WORTH_LOOKING, STATES_GAIN = 4, 2
+# Entries of all paths of states, and of the tables of their factors, many of which are the same for all levels: 500
+# steps of 90 states and 3 values have 4 million, and take 2.5 ms for value and gradient.
+MOST_PATH_ENTRIES = 2**24
+# States that are compared with each other, to find those that need not be told apart: 64 take some 0.1 s.
+MOST_MERGED_STATES = 64

@@ -11,7 +11,7 @@ and b for all columns, is that of a few numbers each, and so is that of `table[i
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -25,28 +25,8 @@ from jax.extend.core import Jaxpr, Var
 from sumout.jaxpr.equations import bind
 from sumout.jaxpr.primitives import Kind, is_elementwise, row_of
 from sumout.jaxpr.singular_points import logarithm_of, multiply, with_rule
+from sumout.jaxpr.spread import Combination, Spread, combine, look_ups, multiply_later, sum_product
 from sumout.jaxpr.walk import arguments, shape_of, walk
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["content"], meta_fields=["shape", "source"])
-@dataclass(frozen=True, eq=False)
-class Spread:
-    """An array whose content does not vary along the axes where `content` has size 1.
-
-    Attributes:
-        content: the array, as small as may be.
-        shape: what it stands for.
-        source: what a single number comes from; two numbers of the same source are equal. None where it is not known.
-    """
-
-    content: Any
-    shape: tuple[int, ...]
-    source: Hashable = None
-
-    @property
-    def full(self) -> Any:
-        """The array laid out."""
-        return self.content if self.content.shape == self.shape else jnp.broadcast_to(self.content, self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +38,14 @@ class Deferred:
         join: the content, from that of the parts.
         shape: what it stands for.
         key: the same for two that are made of their parts in the same way.
+        look_up: the equation of a look-up, and its indices.
     """
 
     parts: tuple[Spread, ...]
     join: Callable[[Sequence[Any]], Any]
     shape: tuple[int, ...]
     key: Hashable
+    look_up: tuple[Any, Spread] | None = None
     source: Hashable = None
 
     @cached_property
@@ -75,66 +57,6 @@ class Deferred:
     def full(self) -> Any:
         """The array laid out."""
         return jnp.broadcast_to(self.content, self.shape)
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["numbers", "weights"], meta_fields=["shape", "source"])
-@dataclass(frozen=True, eq=False)
-class Combination:
-    """Σ number · weights: y log p + (1 − y) log(1 − p), with p one number and y an array of data.
-
-    Sums of it over data are the numbers times sums of weights, sufficient statistics, which do not depend on p.
-
-    Attributes:
-        numbers: of one element each.
-        weights: for each an array. Where it is zero, the product is, whatever the number.
-        shape: what it stands for.
-    """
-
-    numbers: tuple[Any, ...]
-    weights: tuple[Any, ...]
-    shape: tuple[int, ...]
-    source: Hashable = None
-
-    @cached_property
-    def content(self) -> Any:
-        """The array, as small as may be."""
-        pairs = zip(self.numbers, self.weights, strict=True)
-        return reduce(jnp.add, [multiply(jnp.reshape(number, ()), each) for number, each in pairs])
-
-    @property
-    def full(self) -> Any:
-        """The array laid out."""
-        return jnp.broadcast_to(self.content, self.shape)
-
-    def sum_by(self, add_up: Callable[[Any], Any], weights: Sequence[Any]) -> Any:
-        """Σ number · (sums of its weights). Weights that cancel do not make up for a number that is −∞."""
-        terms = []
-        for number, each in zip(self.numbers, weights, strict=True):
-            number = jnp.reshape(number, ())
-            finite, infinite = add_up(each), add_up(jnp.abs(each))
-            terms.append(multiply(number, jnp.where(jnp.isfinite(number), finite, infinite)))
-        return reduce(jnp.add, terms)
-
-    def times(self, factor: Any) -> "Combination":
-        """All numbers times another."""
-        numbers = tuple(multiply(jnp.reshape(c, ()), jnp.reshape(factor, ())) for c in self.numbers)
-        return Combination(numbers, self.weights, self.shape)
-
-
-def _combine(eqn: Any, operands: list[Any]) -> Combination | None:
-    """The result of an equation as a combination of weights; None where it is not one."""
-    out, name = shape_of(eqn.outvars[0]), eqn.primitive.name
-    logarithm = logarithm_of(eqn)
-    if logarithm is not None:
-        first, second = operands
-        if second.content.size > 1 or first.content.size <= SMALL_WEIGHTS or not isinstance(first, Spread):
-            return None
-        number = with_rule(logarithm, False).bind(second.content, accuracy=None)
-        return Combination((number,), (first.content,), out)
-    if name == "add" and all(isinstance(o, Combination) for o in operands):
-        a, b = operands
-        return Combination((*a.numbers, *b.numbers), (*a.weights, *b.weights), out)
-    return None
 
 
 def evaluate(
@@ -160,10 +82,13 @@ def evaluate(
 
 def run_equation(eqn: Any, operands: list[Any]) -> list[Any]:
     """The results of one equation, laid out only if need be."""
-    deferred = (_combine(eqn, operands) or _defer(eqn, operands)) if len(eqn.outvars) == 1 else None
+    rules = (combine, _move, multiply_later, _defer) if len(eqn.outvars) == 1 else ()
+    deferred = next((found for rule in rules if (found := rule(eqn, operands)) is not None), None)
     if deferred is not None:
         return [deferred]
     results = _content(eqn, operands)
+    if isinstance(results, Combination):
+        return [results]
     if results is None:
         results = bind(eqn, [operand.full for operand in operands])
     source = _source(eqn, operands)
@@ -189,7 +114,7 @@ def _defer(eqn: Any, operands: list[Any]) -> Deferred | None:
         if is_possible and (not _has_own_shape(eqn) or all(part.shape == first.shape for part in first.parts)):
             whole = range(len(first.parts))
             parts = [_on_part(eqn, [o.parts[i] if isinstance(o, Deferred) else o for o in operands]) for i in whole]
-            return Deferred(tuple(parts), first.join, first.shape, first.key)
+            return Deferred(tuple(parts), first.join, first.shape, first.key, first.look_up)
     if kind is Kind.SELECT:
         return _defer_choice(eqn, operands)
     return _defer_look_up(eqn, operands) if kind is Kind.GATHER else None
@@ -238,24 +163,49 @@ def _defer_look_up(eqn: Any, operands: list[Any]) -> Deferred | None:
     fills = params["mode"] is lax.GatherScatterMode.FILL_OR_DROP
     if fills and not np.isnan(np.nan if params["fill_value"] is None else params["fill_value"]):
         return None
-    last = np.array([operand.shape[axis] - params["slice_sizes"][axis] for axis in numbers.start_index_map])
-
-    def join(contents: Sequence[Any]) -> Any:
-        table, past_the_end = contents
-        typed = eqn.replace(outvars=[Var(out.update(dtype=table.dtype))])
-        found = _gather(typed, [Spread(table, operand.shape), indices])
-        content = found[0] if found is not None else bind(typed, [table, indices.full])[0]
-        if not fills:
-            return content
-        # What is past the end of the table is NaN, and what has been done with the table was done with that, too.
-        where = indices.content if found is not None else indices.full
-        inside = ((where >= 0) & (where <= last)).all(axis=-1)
-        inside = jnp.expand_dims(inside, numbers.offset_dims)
-        return jnp.where(inside, content, past_the_end.reshape(()))
-
     table = Spread(operand.full, operand.shape)
     nothing = Spread(jnp.full((1,) * len(operand.shape), jnp.nan, out.dtype), (1,) * len(operand.shape))
-    return Deferred((table, nothing), join, out.shape, (indices, str(params)))
+    join = partial(_join_look_up, eqn, indices)
+    return Deferred((table, nothing), join, out.shape, (indices, str(params)), (eqn, indices))
+
+
+def _join_look_up(eqn: Any, indices: Spread, contents: Sequence[Any]) -> Any:
+    """What is looked up in a table, and what stands for look-ups past its end."""
+    table, past_the_end = contents
+    params, numbers = eqn.params, eqn.params["dimension_numbers"]
+    typed = eqn.replace(outvars=[Var(eqn.outvars[0].aval.update(dtype=table.dtype))])
+    found = _gather(typed, [Spread(table, table.shape), indices])
+    content = found[0] if found is not None else bind(typed, [table, indices.full])[0]
+    if params["mode"] is not lax.GatherScatterMode.FILL_OR_DROP:
+        return content
+    # What is past the end of the table is NaN, and what has been done with the table was done with that, too.
+    where = indices.content if found is not None else indices.full
+    last = np.array([table.shape[axis] - params["slice_sizes"][axis] for axis in numbers.start_index_map])
+    inside = jnp.expand_dims(((where >= 0) & (where <= last)).all(axis=-1), numbers.offset_dims)
+    return jnp.where(inside, content, past_the_end.reshape(()))
+
+
+def _column_of_look_up(operand: Any, axis: int, number: Any, mode: str) -> Any:
+    """One entry of each row that is looked up, with the axis kept: of a column of the table; None if there is none.
+
+    A row that is looked up for every datum, to take one entry of it, costs as much again on the way back.
+    """
+    if not isinstance(operand, Deferred) or operand.look_up is None:
+        return None
+    (eqn, indices), (table, nothing) = operand.look_up, operand.parts
+    numbers, sizes = eqn.params["dimension_numbers"], list(eqn.params["slice_sizes"])
+    if axis not in numbers.offset_dims:
+        return None
+    kept = [i for i in range(len(table.shape)) if i not in numbers.collapsed_slice_dims]
+    place = kept[numbers.offset_dims.index(axis)]
+    if sizes[place] != table.shape[place] or table.content.shape != table.shape:
+        return None
+    sizes[place] = 1
+    shape = [1 if i == axis else n for i, n in enumerate(operand.shape)]
+    params = {**eqn.params, "slice_sizes": tuple(sizes)}
+    narrow = eqn.replace(params=params, outvars=[Var(eqn.outvars[0].aval.update(shape=tuple(shape)))])
+    column = jnp.expand_dims(jnp.take(table.content, number, axis=place, mode=mode), place)
+    return _join_look_up(narrow, indices, [column, nothing.content])
 
 
 def _source(eqn: Any, operands: list[Spread]) -> Hashable:
@@ -289,7 +239,25 @@ def literal(constant: Any) -> Spread:
     return Spread(value, value.shape, (value.dtype, np.asarray(constant.val).tobytes()) if value.size == 1 else None)
 
 
-def _content(eqn: Any, operands: list[Spread]) -> list[Any] | None:
+MOVED = frozenset(("broadcast_in_dim", "expand_dims", "reshape", "slice", "squeeze", "transpose"))
+
+
+def _move(eqn: Any, operands: list[Any]) -> Combination | None:
+    """A combination whose elements are moved: its numbers and weights are."""
+    if eqn.primitive.name not in MOVED or not isinstance(operands[0], Combination) or len(operands) > 1:
+        return None
+    (operand,) = operands
+
+    def move(content: Any) -> Any:
+        found = _content(eqn, [Spread(content, operand.shape)])
+        return None if found is None else found[0]
+
+    numbers, weights = (tuple(map(move, parts)) for parts in (operand.numbers, operand.weights))
+    is_moved = all(part is not None for part in (*numbers, *weights))
+    return Combination(numbers, weights, shape_of(eqn.outvars[0])) if is_moved else None
+
+
+def _content(eqn: Any, operands: list[Spread]) -> Any:
     """The content of the results from the content of the operands, or None if they must be laid out."""
     name, params = eqn.primitive.name, eqn.params
     first: Any = operands[0].content if operands else None
@@ -344,6 +312,9 @@ def _concatenate(operands: list[Spread], axis: int) -> list[Any]:
 def _reduce(eqn: Any, operands: list[Spread]) -> list[Any]:
     """Laid out along the axes that are reduced."""
     (operand,) = operands
+    summed = sum_product(eqn, operand)
+    if summed is not None:
+        return summed
     wanted = [
         size if axis in eqn.params["axes"] else operand.content.shape[axis] for axis, size in enumerate(operand.shape)
     ]
@@ -370,7 +341,7 @@ def _reshape(content: Any, old: tuple[int, ...], new: tuple[int, ...]) -> list[A
     return [content.reshape([1 if n == 1 else next(sizes) for n in new])]
 
 
-def _gather(eqn: Any, operands: list[Spread]) -> list[Any] | None:
+def _gather(eqn: Any, operands: list[Spread]) -> Any:
     """One index for all, or one row for all: look up there and nowhere else."""
     operand, indices = operands
     numbers = eqn.params["dimension_numbers"]
@@ -395,13 +366,17 @@ def _gather(eqn: Any, operands: list[Spread]) -> list[Any] | None:
         return None
     if not is_one:
         return _choose_entry(operand, indices, axes[0], mode, batch) if is_whole else None
-    row = operand.content if is_whole else operand.full
-    column = jnp.take(row, indices.content.reshape(()), axis=axes[0], mode=mode)
+    number = indices.content.reshape(())
+    column = _column_of_look_up(operand, axes[0], number, mode) if is_whole else None
+    if column is None:
+        column = jnp.take(operand.content if is_whole else operand.full, number, axis=axes[0], mode=mode)
+    else:
+        column = column.squeeze(axes[0])
     sizes = iter(column.shape)
     return [column.reshape([next(sizes) if axis in batch else 1 for axis in range(len(shape_of(eqn.outvars[0])))])]
 
 
-def _choose_entry(operand: Spread, indices: Spread, axis: int, mode: str, batch: tuple[int, ...]) -> list[Any] | None:
+def _choose_entry(operand: Spread, indices: Spread, axis: int, mode: str, batch: tuple[int, ...]) -> Any:
     """Look-ups in short rows, fewer than there are look-ups: entries are chosen one by one."""
     length = operand.shape[axis]
     if length > SHORT_ROW or operand.content.size * SMALLER > indices.content.size * length:
@@ -415,9 +390,10 @@ def _choose_entry(operand: Spread, indices: Spread, axis: int, mode: str, batch:
         return None
     # The rows with their batch axes in the order of the indices' and the entries last, as the look-ups have theirs.
     rows = jnp.moveaxis(operand.content, axis, -1)
-    numbers = jnp.clip(numbers, 0, length - 1) if mode == "clip" else numbers
-    shape = jnp.broadcast_shapes(numbers.shape, (*rows.shape[:-1], 1))
-    found = jnp.full(shape, jnp.nan if is_float else 0, rows.dtype)
+    if is_float:
+        return look_ups(rows, numbers, mode == "fill", tuple(indices.shape[:-1]))
+    numbers = jnp.clip(numbers, 0, length - 1)
+    found = jnp.zeros(jnp.broadcast_shapes(numbers.shape, (*rows.shape[:-1], 1)), rows.dtype)
     for entry in range(length):
         found = jnp.where(numbers == entry, rows[..., entry : entry + 1], found)
     return [found]

@@ -165,10 +165,9 @@ def split_arguments(arguments: Any, trace: Callable[[Arguments], Any]) -> Argume
     A model may use an argument by value (`int(group.max())`, `np.log(y)`, `y[mask]`). Such an array is kept as it is;
     each of the others becomes data.
     """
-    flat, tree = jax.tree_util.tree_flatten_with_path(arguments, is_leaf=lambda leaf: leaf is None)
-    paths = _distinct([jax.tree_util.keystr(path, simple=True, separator=".") or "data" for path, _ in flat])
-    leaves = tuple(leaf for _, leaf in flat)
-    for path, leaf in zip(paths, leaves, strict=True):
+    tree, named = jax.tree.structure(arguments, is_leaf=lambda leaf: leaf is None), paths_of(arguments)
+    paths, leaves = tuple(named), tuple(named.values())
+    for path, leaf in named.items():
         _reject_unusable(path, leaf)
 
     def attempt(traced: tuple[bool, ...]) -> Arguments:
@@ -180,6 +179,13 @@ def split_arguments(arguments: Any, trace: Callable[[Arguments], Any]) -> Argume
     split = most_traced(attempt, arrays)
     kept = [as_jax(leaf) if traced else _copied(leaf) for leaf, traced in zip(leaves, split.traced, strict=True)]
     return replace(split, leaves=tuple(kept))
+
+
+def paths_of(arguments: Any) -> dict[str, Any]:
+    """The leaves of a pytree of arguments by their paths."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(arguments, is_leaf=lambda leaf: leaf is None)
+    paths = _distinct([jax.tree_util.keystr(path, simple=True, separator=".") or "data" for path, _ in flat])
+    return dict(zip(paths, (leaf for _, leaf in flat), strict=True))
 
 
 class Split(Protocol):

@@ -18,6 +18,7 @@ from sumout.jaxpr.equations import without_collection
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.model.containers import first_that_works
 from sumout.model.kin import kin_of
+from sumout.model.on_disk import Rows, is_on_disk
 from sumout.model.program import ContinuousSite, DiscreteSite, Program
 from sumout.model.row_program import Attempt, Plate
 from sumout.model.supports import Count, Finite, Implicit, ImplicitSpec, Support, as_shape
@@ -72,6 +73,8 @@ def density(
         >>> sumout.read(program).num_sites
         4
     """
+    if is_on_disk(data):
+        return _on_disk(log_density, x, z, data, rows or {})
     if not callable(log_density):
         raise OptionError(f"density: expected a function log_density(x, z, data), got {type(log_density).__name__}.")
     for given, option in ((x, "x"), (z, "z")):
@@ -144,6 +147,26 @@ def density(
         changed_outside=watch_outside(log_density),
         name=getattr(log_density, "__name__", "density"),
     )
+
+
+def _on_disk(
+    log_density: Callable[..., Array], x: Mapping[str, Any], z: Mapping[str, Any], data: Any, names: Mapping[str, str]
+) -> Program:
+    """The program of rows that are on the disk, from that of a few."""
+    rows = Rows.among(data, names.__contains__)
+    left = [path for path in rows.axes if path not in names]
+    if left or len(set(names.values())) != 1:
+        seen = (
+            f"'{left[0]}' is on the disk, but not in rows" if left else f"rows names {len(set(names.values()))} kinds"
+        )
+        raise OptionError(f'density: {seen}: say by rows={{"{left[0] if left else "y"}": "n", …}} what has rows.')
+
+    def given(num: int) -> Program:
+        fewer = {n: _with_fewer(n, support, num) if n in names else support for n, support in z.items()}
+        return density(log_density, x=x, z=fewer, data=rows.first(num), rows=names)
+
+    with_rows = lambda plate, batch: [lambda: (given(batch), rows.axes, None)]  # noqa: E731
+    return rows.program(given(rows.window), with_rows, list(names.values()))
 
 
 def _plates(rows: Mapping[str, str], arguments: Arguments, discrete: dict[str, DiscreteSite]) -> dict[str, Plate]:

@@ -43,6 +43,7 @@ from sumout.model.numpyro_sites import (
     log_placeholders,
     without_placeholders,
 )
+from sumout.model.on_disk import Rows, is_on_disk
 from sumout.model.prediction import Axes
 from sumout.model.program import ContinuousSite, CountTerms, DiscreteSite, Part, Program
 from sumout.model.row_program import Attempt, Plate
@@ -90,11 +91,17 @@ def program(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     except TypeError as error:
         raise OptionError(f"program: the arguments do not fit the model {_name(model)}{signature}: {error}.") from error
 
+    if is_on_disk(bound.arguments):
+        return _on_disk(model, signature, Rows.among(dict(bound.arguments)))
     return _make(model, signature, dict(bound.arguments), kin_of(model))
 
 
 def _make(
-    model: Callable[..., Any], signature: inspect.Signature, bound: dict[str, Any], kin: Kin, plate: str | None = None
+    model: Callable[..., Any],
+    signature: inspect.Signature,
+    bound: dict[str, Any],
+    kin: Kin,
+    plate: str | int | None = None,
 ) -> Program:
     """A program from a model and its arguments by name.
 
@@ -103,7 +110,7 @@ def _make(
         signature: its own.
         bound: arguments by name, and under `ROWS` the numbers of the rows of a plate that it is to have.
         kin: other programs of the model.
-        plate: the plate of which it has some rows only.
+        plate: the plate of which it has some rows only; or how many rows all such plates have.
     """
 
     def call(arguments: dict[str, Any]) -> Any:
@@ -173,6 +180,17 @@ def _make(
         changed_outside=watch_outside(model),
         name=_name(model),
     )
+
+
+def _on_disk(model: Callable[..., Any], signature: inspect.Signature, rows: Rows) -> Program:
+    """The program of rows that are on the disk: traced with a few, in all plates that have as many."""
+
+    def given(num: int, plate: str | int) -> Program:
+        return _make(model, signature, {**rows.first(num), ROWS: range(num)}, Kin(), plate)
+
+    few = given(rows.window, rows.size)
+    chosen = [name for name, plate in few.plates.items() if plate.size == rows.window]
+    return rows.program(few, lambda plate, batch: [lambda: (given(batch, plate), rows.axes, None)], chosen)
 
 
 def _numbers(rows: Any) -> jax.Array:

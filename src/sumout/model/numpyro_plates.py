@@ -6,6 +6,7 @@ and which rows there are is decided outside the model: all of them (`AllRows`), 
 whose sum over z is then weighed as a whole.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,25 +33,27 @@ class SomeRows(AllRows):
     """One plate has some of its rows only, without the weight that NumPyro gives them.
 
     Args:
-        plate: its name.
+        plate: its name; or how many rows it has, for all plates of so many.
         rows: numbers of its rows.
     """
 
-    def __init__(self, plate: str, rows: Any):
+    def __init__(self, plate: str | int, rows: Any):
         super().__init__()
         self.plate, self.rows = plate, rows
-        self._size = len(rows)
+        self._sizes: dict[str, int] = {}
 
     def process_message(self, msg: Any) -> None:
         """Give the plate its rows; take the weight from what stands in it."""
-        if msg["type"] == "plate" and msg["name"] == self.plate:
-            self._size = msg["args"][0]
-            msg["value"], msg["args"] = self.rows, (self._size, len(self.rows))
+        if msg["type"] == "plate" and self.plate in (msg["name"], msg["args"][0]):
+            self._sizes[msg["name"]] = size = msg["args"][0]
+            msg["kwargs"] = {**msg["kwargs"], "asked": msg["args"][1]}
+            msg["value"], msg["args"] = self.rows, (size, len(self.rows))
             return
         super().process_message(msg)
-        is_inside = any(frame.name == self.plate for frame in msg.get("cond_indep_stack", ()))
-        if msg["type"] == "sample" and is_inside and self._size != len(self.rows):
-            weight = msg["scale"] * len(self.rows) / self._size
+        inside = {frame.name for frame in msg.get("cond_indep_stack", ())} & self._sizes.keys()
+        shares = [len(self.rows) / self._sizes[name] for name in inside if self._sizes[name] != len(self.rows)]
+        if msg["type"] == "sample" and shares:
+            weight = msg["scale"] * math.prod(shares)
             is_one = isinstance(weight, float) and abs(weight - 1) < 1e-9
             msg["scale"] = None if is_one else weight
 

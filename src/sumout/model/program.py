@@ -13,13 +13,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sumout.calls import html_of
 from sumout.errors import ModelError, OptionError
 from sumout.model.kin import Kin
 from sumout.model.packing import Packs
@@ -158,6 +159,7 @@ class Program:
         plates: by name the plates of rows that are independent given all that is outside.
         with_rows: `(plate, number of rows) -> ways to make the program of so few rows` (`model/row_program.py`); None
             where the model cannot be given fewer.
+        few: the program of a few rows, where those of this one are on the disk (`model/on_disk.py`).
         log_joint_left_out: `(names, x as named unconstrained arrays, z, data) -> log density` without these terms.
         log_joint_left_out_without_jacobian: likewise in the user's own coordinates.
         kin: other programs of the same model, for what was compiled for them.
@@ -198,6 +200,7 @@ class Program:
     with_arrays: "Callable[[dict[str, Any]], Program] | None" = None
     plates: "Mapping[str, Plate]" = field(default_factory=dict)
     with_rows: "Callable[[str, int], Sequence[Attempt]] | None" = None
+    few: "Program | None" = None
     log_joint_left_out: Callable[..., Array] | None = None
     log_joint_left_out_without_jacobian: Callable[..., Array] | None = None
     kin: Kin = field(default_factory=Kin, repr=False)
@@ -216,6 +219,12 @@ class Program:
                     f"discrete site '{name}' has the shape {site.shape}, so it has no elements: leave it out, or give "
                     "it a size of at least 1 (are the data empty?)."
                 )
+
+    def __repr__(self) -> str:
+        return "\n".join(describe_program(self))
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def remember(self, label: Hashable, make: Callable[[], T]) -> T:
         """What `make` returned when it was first called under this label; in single and double precision apart."""
@@ -314,6 +323,14 @@ class Program:
             )
         return self.with_arrays(data)
 
+    def refuse_on_disk(self) -> NoReturn:
+        """The error where all rows would be needed in memory, but are on the disk."""
+        raise OptionError(
+            f"'{self.name}' has rows on the disk, which only minibatches read: give sumout.sample or sumout.maximize "
+            f"minibatch={{{next(iter(self.plates), 'n')!r}: 1000}}. For all else make the program from rows in memory, "
+            "some or all."
+        )
+
     def without_jacobian(self) -> "Program":
         """The program with the density of x in the user's own coordinates, still as a function of unconstrained x."""
         if self.log_joint_without_jacobian is None:
@@ -325,7 +342,42 @@ class Program:
 
     def abstract_arguments(self) -> tuple[Any, Any, Any]:
         """Shapes and types of `(x, z, data)`, for tracing."""
+        if self.few is not None:
+            self.refuse_on_disk()
         x = jax.ShapeDtypeStruct((self.num_x,), jnp.result_type(float))
         z = {name: jax.ShapeDtypeStruct(site.shape, site.dtype) for name, site in self.z.items()}
         data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), self.data)
         return x, z, data
+
+
+MOST_NAMED = 6  # sites, or data, in a line
+MOST_LENGTH = 110  # of a line
+
+
+def describe_program(program: Program) -> list[str]:
+    """A program in at most five lines: its size, its latents, its data, and whom to ask for more."""
+    num_data = sum(int(np.prod(np.shape(value))) for value in program.observed.values())
+    numbers = {"continuous coordinate": program.num_x, "discrete site": program.num_z, "observation": num_data}
+    lines = [f"{program.name}: {', '.join(counted(number, thing) for thing, number in numbers.items())}"]
+    continuous = [_shaped(name, site.shape) for name, site in program.x.items()]
+    discrete = [f"{_shaped(name, site.shape)} in {site.support}" for name, site in program.z.items()]
+    data = [_shaped(name, np.shape(value)) for name, value in program.observed.items()]
+    for label, named in (("continuous", continuous), ("discrete", discrete), ("observed", data)):
+        if named:
+            lines.append(f"  {label}: {_listed(named, MOST_LENGTH - len(label))}")
+    return [*lines, "  sumout.explain(program) says what will be done; sumout.sample(program) does it"]
+
+
+def counted(number: int, thing: str) -> str:
+    """As in "1 site" and "2 sites"."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def _shaped(name: str, shape: tuple[int, ...]) -> str:
+    return f"{name} ({' × '.join(f'{size:,}' for size in shape)})" if shape else name
+
+
+def _listed(names: list[str], length: int) -> str:
+    """As many as have room."""
+    kept = next(n for n in range(min(len(names), MOST_NAMED), 0, -1) if n == 1 or len(", ".join(names[:n])) <= length)
+    return ", ".join(names[:kept]) + (f" and {len(names) - kept:,} more" if len(names) > kept else "")

@@ -71,9 +71,13 @@ class RowProgram:
     all_rows: Data = field(repr=False)
 
     def take(self, arrays: Data, index: Array) -> Data:
-        """The data of the program with the rows of these numbers; `arrays` are those of all rows."""
+        """The data of the program with the rows of these numbers; `arrays` are those of all rows, or of some."""
         rows = {name: jnp.take(arrays[name], index, axis=axis, mode="clip") for name, axis in self.axes.items()}
         return {**arrays, **rows, **({} if self.index is None else {self.index: index})}
+
+    def num_held(self, arrays: Data) -> int:
+        """How many rows are in these arrays: all, but where the others are on the disk."""
+        return next((arrays[name].shape[axis] for name, axis in self.axes.items()), self.size)
 
 
 # A front end makes a program of so many rows, in ways that it knows; each either works or raises.
@@ -117,7 +121,7 @@ def _take_rows(program: Program, plate: str, batch: int) -> RowProgram:
     for attempt in program.with_rows(plate, batch):
         try:
             made = _take_apart(program, plate, batch, *attempt())
-            _compare(program, made)
+            _compare(program.few or program, made)
             return made
         except ModelError as error:
             first = first or error
@@ -237,12 +241,13 @@ def _compare(program: Program, made: RowProgram) -> None:
         _compare_sums(program, made, rng)
         return
     small, inside = made.program, program.plates[made.plate].dims
-    index = rng.permutation(made.size)[: made.batch] if made.size < 10**6 else rng.integers(0, made.size, made.batch)
+    size = program.plates[made.plate].size
+    index = rng.permutation(size)[: made.batch] if made.batch <= size < 10**6 else rng.integers(0, size, made.batch)
     x = guess_x(rng, program, 1)[0]
     all_z = {name: value[0] for name, value in guess_z(rng, program, 1).items()}
     axes = made.site_axes
     z = {name: np.take(all_z[name], index, axes[name]) if name in axes else all_z[name] for name in small.z}
-    data = jax.jit(made.take)(as_jax(made.all_rows), as_jax(index.astype(np.int32)))
+    data = jax.jit(made.take)(as_jax(program.data), as_jax(index.astype(np.int32)))
     some = jax.jit(small.log_terms)(*as_jax((x, z)), data)
 
     def of_rows(x: Array, z: Any, data: Data, index: Array) -> dict[str, Array]:
@@ -257,7 +262,7 @@ def _compare(program: Program, made: RowProgram) -> None:
         if not is_same:
             raise ModelError(
                 f"minibatch: the term '{name}' of a program of {made.batch} rows of plate '{made.plate}' is not what "
-                f"it is in that of all {made.size}: it depends on other rows (their mean, the one before), on how many "
+                f"it is in that of all {size}: it depends on other rows (their mean, the one before), on how many "
                 "there are, or an array of as many elements has other rows. Compute such numbers beforehand and pass "
                 "them as arguments."
             )
@@ -273,12 +278,12 @@ def _compare_sums(program: Program, made: RowProgram, rng: np.random.Generator) 
     all_z = {name: value[0] for name, value in guess_z(rng, program, 1).items()}
     outside = {n: s for n, s in program.z.items() if n not in made.site_axes and isinstance(s.support, Finite)}
     ends = [{name: value_number(site, number) for name, site in outside.items()} for number in (0, MOST_VALUES)]
-    index = rng.permutation(min(made.size, 10**6))[: 2 * FEW]
+    index = rng.permutation(min(program.plates[made.plate].size, 10**6))[: 2 * FEW]
 
     def at(index: np.ndarray, changed: dict[str, np.ndarray]) -> float:
         z = {name: np.take(all_z[name], index, axis) for name, axis in made.site_axes.items()}
-        data = {name: np.take(np.asarray(made.all_rows[name]), index, axis) for name, axis in made.axes.items()}
-        whole = as_jax(({**all_z, **z, **changed}, {**made.all_rows, **data}))
+        data = {name: np.take(np.asarray(program.data[name]), index, axis) for name, axis in made.axes.items()}
+        whole = as_jax(({**all_z, **z, **changed}, {**program.data, **data}))
         return float(program.log_joint(x, *whole))
 
     try:

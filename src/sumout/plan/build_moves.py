@@ -5,6 +5,7 @@ blocks: same method, same number of values, same colour. Blocks of one kind that
 colours as sites) are stacked, so that compiled code does not grow with them.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,12 +33,23 @@ GUESSES = 16  # draws of x at which it is judged whether modes are apart
 FAR_APART = 4.0  # standard deviations between modes: half way the density is 0.27 times as high, at 6 only 0.02 times
 
 
+MOST_FAILURES = 2  # sets of one size, of sites of the same names, that are looked at before the others are given up
+
+
 class Partners:
-    """Finds sites that can be drawn each together with a coordinate of x of its own; each set is looked at once."""
+    """Finds sites that can be drawn each together with a coordinate of x of its own; each set is looked at once.
+
+    Each look takes a reading of the whole program: where some of hundreds of sets of one kind have no partners, the
+    others have none either, or lose little without them.
+    """
 
     def __init__(self, structure: Structure, patterns: Sequence[Pattern]):
         self._structure, self._patterns = structure, patterns
         self._known: dict[bytes, NuisanceMove | None] = {}
+        self._failures: Counter[tuple[int, ...]] = Counter()
+        names = enumerate(structure.site_numbers.values())
+        rows = [np.full(len(numbers), i) for i, numbers in names]
+        self._name_of = np.concatenate([np.zeros(0, np.int64), *rows])
 
     def sets(self, inside: np.ndarray) -> Iterator[np.ndarray]:
         """Of some sites, a mask, those that are joined by factors, and those of one variable that are on their own."""
@@ -56,7 +68,10 @@ class Partners:
             return None
         label = sites.tobytes()
         if label not in self._known:
-            self._known[label] = self._match(sites)
+            kind = tuple(self._name_of[sites].tolist())
+            has_failed = self._failures[kind] >= MOST_FAILURES
+            self._known[label] = None if has_failed else self._match(sites)
+            self._failures[kind] += self._known[label] is None
         return self._known[label]
 
     def leave_modes(self, sites: np.ndarray) -> bool:

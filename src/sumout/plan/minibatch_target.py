@@ -42,7 +42,7 @@ class RowData:
     """What a gradient from some rows is computed from.
 
     Attributes:
-        arrays: the data of all rows.
+        arrays: the data of all rows; of some, where the others are on the disk.
         index: numbers of the rows of the batch.
         mode: x̂.
         spread: S, of the Gaussian at the mode.
@@ -134,13 +134,13 @@ class RowSums:
         return jax.tree.map(lambda a, b: a + weight * b.sum(axis=0), shared, jax.lax.map(one, index))
 
     def totals(self, x: Array, arrays: Data) -> Any:
-        """Value and gradient of the sum over all rows, each as two numbers that are to be added.
+        """Value and gradient of the sum over all rows of some arrays, each as two numbers that are to be added.
 
-        One pass over the data. Sums of chunks are added up with compensation (Kahan), so that single precision keeps
+        One pass over them. Sums of chunks are added up with compensation (Kahan), so that single precision keeps
         differences of a nat among ten million. The last chunk is filled up by copies of the last row, which are taken
         away again.
         """
-        size, batch = self.rows.size, self.rows.batch
+        size, batch = self.rows.num_held(arrays), self.rows.batch
 
         def chunk(index: Array) -> Any:
             return self.parts(x, self.rows.take(arrays, index))[1]
@@ -213,7 +213,7 @@ class MinibatchTarget(Target):
     def subsample(self, key: Array, data: RowData) -> RowData:
         """The data with a fresh batch."""
         rows = self._rows
-        return RowData(**{**vars(data), "index": draw_rows(key, rows.size, rows.batch)})
+        return RowData(**{**vars(data), "index": draw_rows(key, rows.num_held(data.arrays), rows.batch)})
 
     @cached_property
     def value_and_gradient(self) -> Callable[[Array, Nuisance, RowData], tuple[Array, Array]]:

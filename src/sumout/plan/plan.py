@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from sumout.calls import html_of
 from sumout.compile.policy import (
     GRADIENT_COST,
     MOST_BESIDE,
@@ -23,6 +24,13 @@ from sumout.compile.policy import (
     SUM_WORTH,
 )
 from sumout.eliminate.components import Component, find_components
+from sumout.eliminate.state_summation import (
+    StateSummation,
+    beside,
+    build_state_summation,
+    describe_states,
+    find_states_worth,
+)
 from sumout.eliminate.summation import Summation, build_summation
 from sumout.errors import OptionError
 from sumout.jaxpr.equations import without_collection
@@ -79,13 +87,23 @@ class Plan:
 
     structure: Structure
     choices: Mapping[str, tuple[Choice, ...]]
-    summation: Summation | None
+    summation: Summation | StateSummation | None
     moves: tuple[NuisanceMove, ...]
     summing: float
     drawing: float
     patterns: Sequence[Pattern] = PATTERNS
     instead: tuple[str, ...] = ()
     ends: CountEnds | None = None
+
+    def __repr__(self) -> str:
+        made = [
+            f"{name}: {', '.join(f'{choice.method} ({choice.num_sites:,})' for choice in choices)}"
+            for name, choices in self.choices.items()
+        ]
+        return f"Plan({self.structure.program.name}; {'; '.join(made) or 'no discrete sites'})"
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     @property
     def drawn(self) -> list[str]:
@@ -262,26 +280,43 @@ def make_plan(
         methods[numbers], reasons[numbers] = _first_choice(structure, name, overrides.get(name), patterns)
     partners = Partners(structure, patterns)
     instead = _draw_with_partners(structure, partners, methods, reasons, overrides) if prefers_partners else ()
-    chosen = {}
-    for method in ("sum", "joint"):
-        asked = np.zeros(structure.num_sites, bool)
-        for name, override in overrides.items():
-            asked[structure.site_numbers[name]] = override == method
-        components = find_components(structure, methods == method, patterns)
-        chosen[method] = _choose_components(structure, components, methods, reasons, asked)
-    summation, *joint = (
-        build_summation(structure, components, patterns) if components else None for components in chosen.values()
-    )
+    asked = {method: np.zeros(structure.num_sites, bool) for method in ("sum", "joint")}
+    for name, override in overrides.items():
+        if override in asked:
+            asked[override][structure.site_numbers[name]] = True
+    summation, summing, drawing = _sum_out(structure, methods, reasons, asked["sum"], patterns)
+    components = find_components(structure, methods == "joint", patterns)
+    components = _choose_components(structure, components, methods, reasons, asked["joint"])
+    joint = [build_summation(structure, components, patterns)] if components else []
     return Plan(
         structure,
         {name: _count(methods[numbers], reasons[numbers]) for name, numbers in structure.site_numbers.items()},
         summation,
-        (*filter(None, joint), *build_moves(structure, methods, patterns, partners)),
-        sum(component.summing for component in chosen["sum"]),
-        sum(component.drawing for component in chosen["sum"]),
+        (*joint, *build_moves(structure, methods, patterns, partners)),
+        summing,
+        drawing,
         patterns,
         instead,
     )
+
+
+def _sum_out(
+    structure: Structure, methods: np.ndarray, reasons: np.ndarray, asked: np.ndarray, patterns: Sequence[Pattern]
+) -> tuple[Summation | StateSummation | None, float, float]:
+    """The sums over all sites that are worth it, the work of one, and of drawing the same sites."""
+    components = find_components(structure, methods == "sum", patterns)
+    match = find_states_worth(structure, components, methods == "sum", patterns)
+    if match is None:
+        chosen = _choose_components(structure, components, methods, reasons, asked)
+        summation = build_summation(structure, chosen, patterns) if chosen else None
+        return summation, sum(c.summing for c in chosen), sum(c.drawing for c in chosen)
+    is_on_path = np.isin(np.arange(structure.num_sites), match.sites)
+    reasons[is_on_path & ~asked] = describe_states(match)
+    drawing = sum(c.drawing for c in components if is_on_path[c.sites].any())
+    others = find_components(match.states.structure, beside(match, methods == "sum"), patterns)
+    others = _choose_components(structure, others, methods, reasons, asked)
+    summation = build_state_summation(structure, match, others, patterns)
+    return summation, match.cost + sum(c.summing for c in others), drawing + sum(c.drawing for c in others)
 
 
 def check_overrides(program: Program, overrides: Mapping[str, str] | None) -> dict[str, str]:

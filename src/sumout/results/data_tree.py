@@ -10,17 +10,19 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from sumout.compile.ahead import Ahead
-from sumout.compile.policy import BLOCK, USUAL_DRAWS
+from sumout.compile.policy import BLOCK, BLOCK_BYTES, USUAL_DRAWS
 from sumout.jaxpr.equations import traced_once
 from sumout.model.arguments import as_jax
 from sumout.model.packing import Packs
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.supports import Finite
 from sumout.randomness import Key, fold_in
+from sumout.results.kept import keeps, recorded_types
 from sumout.results.likelihood import Likelihood
 from sumout.threads import in_threads, is_done
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 STAT_NAMES = {"log_density": "lp"}
+
+LIKELIHOOD = "log_likelihood"  # the group, and the attribute of the posterior that says what it is
 
 WITH_DIMS = ("posterior", "prior", "posterior_predictive", "prior_predictive")  # groups of the user's variables
 
@@ -64,11 +68,12 @@ class EachDraw:
         self.program = program
         simple = traced_once(fn, is_final=True)
         one_by_one = lambda rows, data: jax.lax.map(lambda row: simple(*row, data), rows)  # noqa: E731
-        self._run = Ahead(one_by_one, times=USUAL_DRAWS // BLOCK)
+        self.block = block_for(program)
+        self._run = Ahead(one_by_one, times=USUAL_DRAWS // self.block)
 
     def prepare(self, *row: Any) -> None:
         """Begin to compile for such rows, of which shapes and types are given."""
-        block = jax.tree.map(lambda a: jax.ShapeDtypeStruct((BLOCK, *a.shape), a.dtype), row)
+        block = jax.tree.map(lambda a: jax.ShapeDtypeStruct((self.block, *a.shape), a.dtype), row)
         self._run.prepare(block, self.program.abstract_arguments()[2])
 
     @property
@@ -89,33 +94,43 @@ class EachDraw:
         chains, draws = jax.tree.leaves(rows)[0].shape[:2]
         # Draw by draw: the first blocks hold the first draws of all chains.
         draw, chain = np.divmod(np.arange(chains * draws), chains)
-        starts = range(0, chains * draws, BLOCK)
+        starts = range(0, chains * draws, self.block)
         data = as_jax(self.program.data)
 
         def block(start: int) -> Any:
-            here = slice(start, start + BLOCK)
-            return jax.tree.map(lambda a: as_jax(_filled(a[chain[here], draw[here]])), rows)
+            here = slice(start, start + self.block)
+            return jax.tree.map(lambda a: as_jax(_filled(a[chain[here], draw[here]], self.block)), rows)
 
         compiling = self._run.prepare(block(0), data)
         if not is_done(compiling, is_over):
             return 0, None
         compiled = compiling.result()
-        made = in_threads(lambda i: jax.tree.map(np.asarray, compiled(block(i), data)), starts, os.cpu_count(), is_over)
-        done = min(draws, len(made) * BLOCK // chains)
+        shapes = self._run.shapes(block(0), data)
+        whole = jax.tree.map(lambda a: np.empty((chains, draws, *a.shape[1:]), a.dtype), shapes)
 
-        def whole(*parts: np.ndarray) -> np.ndarray:
-            result = np.empty((chains, done, *parts[0].shape[1:]), parts[0].dtype)
-            for start, part in zip(starts, parts, strict=False):
-                here = slice(start, min(start + BLOCK, chains * done))
-                result[chain[here], draw[here]] = part[: len(chain[here])]
-            return result
+        def fill(start: int) -> None:
+            here = slice(start, start + self.block)
 
-        return done, jax.tree.map(whole, *made) if done else None
+            def place(result: np.ndarray, part: Any) -> None:
+                result[chain[here], draw[here]] = np.asarray(part)[: len(chain[here])]
+
+            jax.tree.map(place, whole, compiled(block(start), data))
+
+        made = in_threads(fill, starts, os.cpu_count(), is_over)
+        done = min(draws, len(made) * self.block // chains)
+        return done, jax.tree.map(lambda a: a[:, :done], whole) if done else None
 
 
-def _filled(rows: np.ndarray) -> np.ndarray:
+def block_for(program: Program) -> int:
+    """How many draws of a program are post-processed in one call: fewer where a draw, or what is computed, is large."""
+    arrays = jax.tree.leaves(program.abstract_arguments())
+    size = sum(a.size * a.dtype.itemsize for a in arrays)
+    return int(np.clip(BLOCK_BYTES // max(size, 1), 1, BLOCK))
+
+
+def _filled(rows: np.ndarray, size: int) -> np.ndarray:
     """A whole block, padded by copies of the first row."""
-    missing = BLOCK - len(rows)
+    missing = size - len(rows)
     return np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]) if missing else rows
 
 
@@ -128,21 +143,37 @@ class PostProcessing:
         program: whose draws they are.
         likelihood: of every datum, or in words why there is none.
         neglected: what sums over counts leave out, a function of x, z and data; None where nothing is cut.
+        kept: names of the variables that the posterior has; all if None.
     """
 
-    def __init__(self, program: Program, likelihood: Likelihood | str, neglected: Callable[..., Array] | None = None):
-        self.program, self.likelihood = program, likelihood
+    def __init__(
+        self,
+        program: Program,
+        likelihood: Likelihood | str,
+        neglected: Callable[..., Array] | None = None,
+        kept: frozenset[str] | None = None,
+    ):
+        self.program, self.likelihood, self.kept = program, likelihood, kept
+        packs = getattr(program.constrain_named, "packs", Packs())
 
         def process(key: Array, x: Array, z: Nuisance, data: Data) -> dict[str, Any]:
+            # What is not recorded has no say in what follows.
+            z = {
+                name: z[name].astype(site.dtype) if name in z else jnp.zeros(site.shape, site.dtype)
+                for name, site in program.z.items()
+            }
             z = program.draw_forward(key, x, z, data)
-            groups = {"posterior": program.constrain(x, z, data) | {name: z[name] for name in program.forward}}
+            values = program.constrain(x, z, data) | {name: z[name] for name in program.forward}
+            groups: dict[str, Any] = {"posterior": {n: a for n, a in values.items() if keeps(kept, packs, n)}}
             if not isinstance(likelihood, str):
-                groups["log_likelihood"] = likelihood(x, z, data)
+                groups[LIKELIHOOD] = likelihood(x, z, data)
             if neglected is not None:
                 groups["sample_stats"] = {"neglected": neglected(x, z, data)}
             return groups
 
         self._process = EachDraw(program, process)
+        # What is watched while a run goes on is looked up in the draws.
+        self.recorded = recorded_types(program, process, None if neglected is not None else kept)
 
     def of(self, program: Program) -> "PostProcessing":
         """The same of a program with the same code and other data; what is compiled is shared."""
@@ -155,6 +186,7 @@ class PostProcessing:
     def prepare(self) -> None:
         """Begin to compile, and import what the result is made of."""
         x, z, _ = self.program.abstract_arguments()
+        z = {name: jax.ShapeDtypeStruct(z[name].shape, kind) for name, kind in self.recorded.items()}
         self._process.prepare(jax.ShapeDtypeStruct((2,), np.uint32), x, z)
         import xarray  # noqa: F401  (takes half a second)
 
@@ -162,6 +194,11 @@ class PostProcessing:
     def is_ready(self) -> bool:
         """Whether draws can be processed without waiting."""
         return self._process.is_ready
+
+    @property
+    def block(self) -> int:
+        """How many draws of all chains are processed in one call."""
+        return self._process.block
 
     def groups(self, draws: Draws, key: Key, is_over: Callable[[], bool] = lambda: False) -> Groups:
         """All arrays, by group and name, with axes (chain, draw) in front.
@@ -182,10 +219,11 @@ class PostProcessing:
         drawn = {name: np.asarray(value) for name, value in draws.z.items()}
         drawn = self.program.packs.unpack(drawn, axis=2)
         posterior = {**drawn, **self.program.user_values(named.pop("posterior"), axis=2)}
-        if "log_likelihood" in named:
+        if LIKELIHOOD in named:
             packs = getattr(self.program.log_likelihood_named, "packs", Packs())
-            named["log_likelihood"] = packs.unpack(named["log_likelihood"], axis=2)
+            named[LIKELIHOOD] = packs.unpack(named[LIKELIHOOD], axis=2)
         names = [name for name in posterior if name not in drawn] + list(drawn)
+        names = [name for name in names if self.kept is None or name in self.kept]
         order = {name: i for i, name in enumerate(self.program.order)}
         names.sort(key=lambda name: order.get(name, len(order)))
         stats = {STAT_NAMES.get(str(name), str(name)): np.asarray(value) for name, value in vars(draws.info).items()}
@@ -200,14 +238,17 @@ class PostProcessing:
 
     def attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Attributes of the result: those given, its discrete variables, what is held fixed, why no likelihood."""
-        left_out = {"log_likelihood": f"left out: {self.likelihood}"} if isinstance(self.likelihood, str) else {}
+        is_missing = isinstance(self.likelihood, str)
+        words = f"left out: {self.likelihood}" if is_missing else self.likelihood.words
+        likelihood = {LIKELIHOOD: words} if words else {}
         notes = {"notes": list(self.program.notes)} if self.program.notes else {}
         known = {"inference_library": "sumout", "inference_library_version": version("sumout")}
         ends = {"count_ends": describe_upper(self.program.upper)} if self.program.upper else {}
         tuning = {"tuning_steps": attrs["tune"]} if "tune" in attrs else {}
         categories = [name for name in self._source.z if is_category(self._source, name)]
-        names = {"discrete": list(self._source.z), "categories": categories}
-        return {**known, **attrs, **ends, **tuning, **left_out, **notes, **names}
+        discrete = [name for name in self._source.z if self.kept is None or name in self.kept]
+        names = {"discrete": discrete, "categories": [name for name in categories if name in discrete]}
+        return {**known, **attrs, **ends, **tuning, **likelihood, **notes, **names}
 
     @property
     def _source(self) -> Program:
@@ -288,6 +329,8 @@ def build_tree(
         tree["tuned"] = xr.DataTree(xr.Dataset(arrays, coords={"coordinate": coordinates}))
     if "posterior" in groups:
         tree["posterior"].attrs.update({name: as_attribute(value) for name, value in attrs.items()})
+        if LIKELIHOOD in tree.children and LIKELIHOOD in attrs:
+            tree[LIKELIHOOD].attrs["note"] = attrs[LIKELIHOOD]
     return tree
 
 
@@ -337,7 +380,7 @@ class _Labels:
             axes = list(first)
             for i, size in enumerate(array.shape[len(first) :]):
                 dim = self.dims[name][i] if i < len(self.dims.get(name, ())) else None
-                axes.append(dim if dim is not None and self.lengths[dim] == size else f"{name}_dim_{i}")
+                axes.append(dim if dim is not None and self.lengths.get(dim) == size else f"{name}_dim_{i}")
             variables[name] = axes, array
             for axis, size in zip(axes, array.shape, strict=True):
                 coords[axis] = self.coords[axis] if axis in self.coords else np.arange(size)

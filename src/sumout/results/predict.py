@@ -112,6 +112,8 @@ def _check(program: Any, result: Any, data: Any, draws: Any, seed: Any) -> None:
         raise OptionError(
             f"predict: expected a Program, got {type(program).__name__}; make one with sumout.program(model, *args)."
         )
+    if program.few is not None:
+        program.refuse_on_disk()
     if program.predictor is None:
         raise ModelError(
             f"predict: '{program.name}' is a log density, which does not say by what laws data are drawn. Write the "

@@ -20,7 +20,7 @@ With each draw two things are computed for the record only: the gradient there, 
 of what the target has summed out of z.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -33,6 +33,7 @@ from jaxtyping import Array
 
 from sumout.compile.ahead import Ahead, has_few_sites
 from sumout.compile.policy import CHUNK_BYTES, CHUNK_DRAWS, MEDIUM_ARRAY
+from sumout.compile.spread import mesh_of
 from sumout.kernels.kernel import CHAINS, Kernel
 from sumout.kernels.leapfrog import Point
 from sumout.model.arguments import as_jax
@@ -41,6 +42,7 @@ from sumout.plan.target import Target
 from sumout.randomness import Key, fold_in, later
 from sumout.results.data_tree import Draws
 from sumout.results.effective_draws import slowest
+from sumout.run.processes import ONE_PROCESS, Processes
 from sumout.run.progress import Progress
 from sumout.store.backend import Checkpoint, join_chains, num_chains_of, split_chains
 from sumout.threads import SECONDS_FOR_CHUNK, Stop, in_threads
@@ -99,12 +101,15 @@ class Loop:
         kernel: bound to its target.
         capacity: draws that the compiled function has room for.
         group: chains that are compiled side by side, at least.
+        recorded: the discrete sites that draws have, by name the type; None for all as they are.
     """
 
-    def __init__(self, kernel: Kernel, capacity: int, group: int = SIDE_BY_SIDE):
+    def __init__(
+        self, kernel: Kernel, capacity: int, group: int = SIDE_BY_SIDE, recorded: Mapping[str, Any] | None = None
+    ):
         self.kernel, self.capacity, self.group = kernel, capacity, group
         self._init = Ahead(jax.vmap(kernel.init), times=1)
-        self._advance = Ahead(_Chunk(kernel, capacity).advance)
+        self._advance = Ahead(_Chunk(kernel, capacity, recorded).advance)
 
     def start(self, key: Key, points: Point, z: Nuisance, steps: int | None = None) -> Checkpoint:
         """The checkpoint at which a run of all chains begins.
@@ -119,11 +124,12 @@ class Loop:
         groups = [self._init(*group) for group in split_chains((keys, points, z), self.group)]
         return Checkpoint(groups, 0, 0, steps or self.kernel.steps_untuned, [], 0.0)
 
-    def prepare(self, program: Program, num_chains: int) -> None:
-        """Begin to compile for a run of so many chains."""
+    def prepare(self, program: Program, num_chains: int, data: Data = None) -> None:
+        """Begin to compile for a run of so many chains; with data in another place than the program's, if given."""
         size = num_chains_of(split_chains(np.zeros(num_chains), self.group)[0])
         keys = [np.zeros((size, 2), np.uint32)] * 2
-        self._advance.prepare(*keys, self.shapes(program, size), program.data, NO_COUNTERS)
+        data = program.data if data is None else data
+        self._advance.prepare(*keys, self.shapes(program, size), data, NO_COUNTERS)
         self._init.prepare(*self._start_shapes(program, size))
 
     def shapes(self, program: Program, num_chains: int) -> Any:
@@ -147,6 +153,8 @@ class Loop:
         report: Callable[[Progress], None] = lambda progress: None,
         stop: Stop | None = None,
         num_good: Callable[[Draws], int] | None = None,
+        processes: Processes = ONE_PROCESS,
+        renew: Callable[[int], tuple[Data, int]] | None = None,
     ) -> bool:
         """Continue a run from a checkpoint, which is updated as the run goes on.
 
@@ -159,6 +167,8 @@ class Loop:
             report: called after every chunk.
             stop: whether to stop: after the chunk that is running, or without it if it takes too long.
             num_good: how many draws of a chunk, from its first on, are as they should be.
+            processes: that work on the run, this one among them.
+            renew: the data for a draw of this number, and the number of the draw from which on they are others.
 
         Returns:
             Whether all draws were good; else the run ends before the first that is not, however draws are cut.
@@ -172,7 +182,11 @@ class Loop:
         checkpoint.groups, data = as_jax((split_chains(checkpoint.states, self.group), data))
         compiled = self._advance.compiled(*keys[0], checkpoint.groups[0], data, NO_COUNTERS)
         most = self.capacity if schedule.chunk is None else min(schedule.chunk, self.capacity)
+        at_once = None if mesh_of(data) is None else 1
+        # A chunk that others take part in must not be left behind.
+        is_over = lambda: not processes.are_many and stop.is_overdue(SECONDS_FOR_CHUNK)  # noqa: E731
         pace = 1  # draws that are expected to take less than LONGEST
+        until = tune + schedule.draws if renew is None else 0  # up to which draw the data serve
 
         def advance(group: tuple[tuple[Key, Key], Any, Counters]) -> tuple[Any, Draws]:
             """One group, by a chunk; its draws with axes (chain, draw)."""
@@ -186,18 +200,24 @@ class Loop:
             numbers = (checkpoint.done, count, checkpoint.t, checkpoint.steps, warmup)
             counters = Counters(*(np.asarray(number, np.int32) for number in numbers))
             groups = [(*group, counters) for group in zip(keys, checkpoint.groups, strict=True)]
-            moved = in_threads(advance, groups, is_over=lambda: stop.is_overdue(SECONDS_FOR_CHUNK))
-            return moved if len(moved) == len(groups) else []
+            own = processes.own(groups)
+            moved = in_threads(advance, own, at_once, is_over)
+            return processes.gather(moved, len(groups)) if len(moved) == len(own) else []
 
         stop.is_deferred = True
-        while checkpoint.done < total and not stop.is_asked:
+        while checkpoint.done < total:
             is_warming_up = checkpoint.done < tune
+            if renew is not None and checkpoint.done >= until:
+                data, until = as_jax(renew(checkpoint.done))
             if checkpoint.done == tune and schedule.steps is None:
                 before = checkpoint.steps
                 efficiency = partial(_efficiency, checkpoint.warm)
                 checkpoint.steps = self.kernel.steps_when_tuned(checkpoint.states, efficiency)
                 pace = max(1, pace * before // checkpoint.steps)
-            count = min(pace, most, (tune if is_warming_up else total) - checkpoint.done)
+            count = min(pace, most, until - checkpoint.done, (tune if is_warming_up else total) - checkpoint.done)
+            count = processes.agree(count, stop.is_asked, checkpoint.groups)
+            if not count:
+                break
             begun = perf_counter()
             moved = advance_all(count)
             if not moved:
@@ -212,7 +232,7 @@ class Loop:
                 if not moved:
                     break
                 draws = join_chains([made for _, made in moved])
-            checkpoint.groups = [states for states, _ in moved]
+            checkpoint.groups = as_jax([states for states, _ in moved])
             seconds = perf_counter() - begun
             if not is_warming_up:
                 checkpoint.warm = []
@@ -234,9 +254,11 @@ def is_small(program: Program, target: Target) -> bool:
     return has_few_sites(program) and target.largest(*program.abstract_arguments()) <= MEDIUM_ARRAY
 
 
-def capacity_for(program: Program) -> int:
-    """How many draws the compiled function should have room for."""
-    arrays = jax.tree.leaves(program.abstract_arguments()[:2])
+def capacity_for(program: Program, recorded: Mapping[str, Any] | None = None) -> int:
+    """How many draws the compiled function should have room for, with the discrete sites that are recorded."""
+    x, z, _ = program.abstract_arguments()
+    kept = z if recorded is None else {n: jax.ShapeDtypeStruct(z[n].shape, kind) for n, kind in recorded.items()}
+    arrays = jax.tree.leaves((x, kept))
     size = sum(a.size * a.dtype.itemsize for a in arrays)
     return int(np.clip(CHUNK_BYTES // max(size, 1), 1, CHUNK_DRAWS))
 
@@ -262,9 +284,9 @@ def _efficiency(warm: list[np.ndarray]) -> float:
 class _Chunk:
     """The function that the loop compiles: a chunk of draws of some chains."""
 
-    def __init__(self, kernel: Kernel, capacity: int):
+    def __init__(self, kernel: Kernel, capacity: int, recorded: Mapping[str, Any] | None):
         assert isinstance(kernel.target, Target)
-        self.kernel, self.target, self.capacity = kernel, kernel.target, capacity
+        self.kernel, self.target, self.capacity, self.recorded = kernel, kernel.target, capacity, recorded
         # Jitted, so that each is traced once, though it is also asked for its shapes.
         self._step, self._record = jax.jit(self._step_once), jax.jit(self._at_draw)
 
@@ -299,6 +321,8 @@ class _Chunk:
         nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), info)
         state, info = jax.lax.fori_loop(0, steps, one, (state, nothing))
         gradient, z = self._record(key_record, state, data, counters.draw)
+        if self.recorded is not None:
+            z = {name: z[name].astype(kind) for name, kind in self.recorded.items()}
         return state, Draws(state.x, z, gradient, info, counters.draw)
 
     def _step_once(self, key: Array, state: Any, data: Data, t: Array, warmup: Array) -> tuple[Any, Any]:

@@ -24,17 +24,17 @@ from sumout.kernels.leapfrog import Point
 from sumout.kernels.registry import find_kernel
 from sumout.kernels.split_sghmc import SplitSGHMC
 from sumout.kernels.stochastic_gradient import StochasticGradientKernel
-from sumout.model.arguments import as_jax
 from sumout.model.initial_values import any_z, guess_x, guess_z
 from sumout.model.program import ContinuousSite, Program
 from sumout.model.row_program import check_rows, take_rows
 from sumout.plan.minibatch_target import RowData, RowSums, make_minibatch_target
-from sumout.randomness import Key, generator, new_key, split
+from sumout.randomness import Key, fold_in, generator, new_key, split
 from sumout.results.data_tree import Draws, PostProcessing
 from sumout.results.full_data_check import check_against_all
 from sumout.run.loop import ALONE, Loop, Schedule, capacity_for
 from sumout.run.mode_search import FullData, Mode, find_mode
 from sumout.run.progress import progress_bar
+from sumout.run.row_pool import HeldRows
 from sumout.store.backend import Checkpoint, MemoryBackend, Run, TraceBackend
 from sumout.store.folder import open_folder
 from sumout.store.format import identify
@@ -43,6 +43,7 @@ from sumout.threads import stoppable
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
+HOLDING = 3  # purpose of a key, beside those of the loop
 WIDER = 1.5  # times the Gaussian at the mode, from which chains start: over-dispersed, as r_hat wants them
 NOTE = (
     "Discrete variables of the rows of '{plate}' were summed out of every minibatch and are not drawn; values of "
@@ -53,6 +54,8 @@ NOTE = (
 def choose_minibatch(program: Program, minibatch: Mapping[str, int] | None) -> tuple[str, int] | None:
     """The plate and its rows in a batch: as asked for, or as the model itself says; None for all rows."""
     if minibatch is None:
+        if program.few is not None and all(plate.subsample_size is None for plate in program.plates.values()):
+            program.refuse_on_disk()
         own = {name: plate.subsample_size for name, plate in program.plates.items() if plate.subsample_size is not None}
         minibatch = {name: size for name, size in own.items() if size < program.plates[name].size}
         if not minibatch:
@@ -87,14 +90,14 @@ class Rows:
     Attributes:
         sums: of some rows.
         full: passes over all rows.
-        arrays: the data of all rows.
+        held: the rows that are in memory.
         kernel: bound to its target.
         loop: compiled for it.
     """
 
     sums: RowSums
     full: FullData
-    arrays: Any
+    held: HeldRows
     kernel: Kernel
     loop: Loop
 
@@ -103,7 +106,7 @@ class Rows:
         real = jnp.result_type(float)
         weight = float(has_control_variates)
         return RowData(
-            self.arrays,
+            self.held.some,
             jnp.arange(self.sums.rows.batch, dtype=jnp.int32),
             jnp.asarray(mode.x, real),
             jnp.asarray(mode.spread, real),
@@ -121,7 +124,7 @@ class Rows:
         """Of what is recorded: x and the deterministics that belong to no row."""
         rows = self.sums.rows
         shared, z = rows.shared, any_z(rows.shared)
-        first = jax.jit(rows.take)(self.arrays, jnp.arange(rows.batch, dtype=jnp.int32))
+        first = jax.jit(rows.take)(self.held.some, jnp.arange(rows.batch, dtype=jnp.int32))
         return replace(
             shared,
             z={},
@@ -144,17 +147,19 @@ def set_up_rows(program: Program, kernel: Any, plate: str, batch: int, plan: Map
     # A gradient of several samples takes its rows in as many parts, whose differences tell its noise.
     part = max(1, batch // chosen.num_samples)
     label = ("row sums", plate, part, tuple(sorted((plan or {}).items())))
-    sums, full, arrays = program.remember(label, lambda: _read(program, plate, part, plan))
+    sums, full, held = program.remember(label, lambda: _read(program, plate, part, plan))
 
     def make() -> Rows:
         bound = chosen.bind(make_minibatch_target(sums))
         shape = Program({"u": ContinuousSite((sums.num_x,), (sums.num_x,))}, {}, {}, _nothing, _nothing)
-        return Rows(sums, full, arrays, bound, Loop(bound, capacity_for(shape), ALONE))
+        return Rows(sums, full, held, bound, Loop(bound, capacity_for(shape), ALONE))
 
     return program.remember((*label, chosen), make)
 
 
-def _read(program: Program, plate: str, batch: int, plan: Mapping[str, str] | None) -> tuple[RowSums, FullData, Any]:
+def _read(
+    program: Program, plate: str, batch: int, plan: Mapping[str, str] | None
+) -> tuple[RowSums, FullData, HeldRows]:
     if program.num_x == 0:
         raise ModelError(
             f"minibatch: '{program.name}' has no continuous variable, so there is no gradient to estimate."
@@ -165,13 +170,13 @@ def _read(program: Program, plate: str, batch: int, plan: Mapping[str, str] | No
     read = sums.plan.structure.program
     z = {name: value[0] for name, value in guess_z(rng, read, 1).items()}
     Guard(sums.plan).compare(np.zeros(2, np.uint32), guess_x(rng, read, 1)[0], z)
-    arrays = as_jax(sums.rows.all_rows)
-    return sums, FullData(sums, arrays), arrays
+    held = HeldRows(sums.rows)
+    return sums, FullData(sums, held.some, held.pieces), held
 
 
 def search(rows: Rows, key: Key) -> Mode:
     """The mode of all rows; warns where none is found."""
-    mode = find_mode(rows.sums, rows.full, rows.arrays, key)
+    mode = find_mode(rows.sums, rows.full, rows.held.some, key)
     if not mode.is_found:
         warnings.warn(
             f"no mode was found in {mode.passes} passes over the data: the log density still rises, so that control "
@@ -270,11 +275,15 @@ class Request:
 
 def sample_rows(program: Program, asked: Request) -> "xr.DataTree":
     """Draw from the posterior of x by minibatches."""
-    with stoppable() as stop:
+    with stoppable() as stop, progress_bar(asked.progress, asked.chains) as report:
+        report.phase("reading the model")
         key_mode, key_start, key_run, key_process = split(new_key(asked.seed), 4)
+        key_rows = fold_in(key_run, HOLDING)
         with program.alone(), without_collection():
             rows = set_up_rows(program, asked.kernel, asked.plate, asked.batch, asked.plan)
+        report.phase("looking for the mode")
         mode = search(rows, key_mode)
+        report.phase("compiling")
         inner = rows.program(rows.data(mode))
         rows.loop.prepare(inner, asked.chains)
         options = {
@@ -290,17 +299,21 @@ def sample_rows(program: Program, asked: Request) -> "xr.DataTree":
             identity = identify(program, options | {"chains": asked.chains, "steps": asked.steps})
             opened = open_folder(asked.store, identity, run)
         with opened as backend:
-            with progress_bar(asked.progress, asked.chains) as report:
-                checkpoint = backend.resume(rows.loop.shapes(inner, asked.chains))
-                if checkpoint is None:
-                    points = start_points(key_start, asked.chains, rows.sums.num_x)
-                    checkpoint = rows.loop.start(key_run, points, {}, asked.steps)
-                schedule = Schedule(asked.draws, asked.tune, asked.steps, asked.chunk)
+            checkpoint = backend.resume(rows.loop.shapes(inner, asked.chains))
+            if checkpoint is None:
+                points = start_points(key_start, asked.chains, rows.sums.num_x)
+                checkpoint = rows.loop.start(key_run, points, {}, asked.steps)
+            schedule = Schedule(asked.draws, asked.tune, asked.steps, asked.chunk)
 
-                def record(checkpoint: Checkpoint, draws: Draws) -> None:
-                    backend.record(checkpoint, to_x(mode, draws))
+            def record(checkpoint: Checkpoint, draws: Draws) -> None:
+                backend.record(checkpoint, to_x(mode, draws))
 
-                rows.loop.run(key_run, checkpoint, inner.data, schedule, record, report, stop)
+            def renewed(draw: int) -> tuple[RowData, int]:
+                arrays, until = rows.held.at_draw(key_rows, draw)
+                return RowData(**{**vars(inner.data), "arrays": arrays}), until
+
+            renew = renewed if rows.held.is_renewed else None
+            rows.loop.run(key_run, checkpoint, inner.data, schedule, record, report, stop, renew=renew)
             result = backend.result(checkpoint)
     conclude(rows, result, program)
     return result

@@ -7,7 +7,7 @@
 3. The curvature at the mode, from some rows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sumout.checks.not_finite import explain_no_start
-from sumout.errors import StartError
+from sumout.errors import ModelError, StartError
 from sumout.model.arguments import as_jax
 from sumout.model.program import Data, Nuisance
 from sumout.plan.minibatch_target import RowSums
@@ -63,10 +63,17 @@ class Mode:
 
 
 class FullData:
-    """The log density of all rows, by passes over them in chunks."""
+    """The log density of all rows, by passes over them in chunks.
 
-    def __init__(self, sums: RowSums, arrays: Data):
+    Args:
+        sums: of rows.
+        arrays: the data of all rows; of some, where the others are on the disk.
+        pieces: gives all rows, piece by piece; None where `arrays` has all.
+    """
+
+    def __init__(self, sums: RowSums, arrays: Data, pieces: Callable[[], Iterable[Data]] | None = None):
         self.sums, self._arrays = sums, arrays
+        self._pieces = pieces or (lambda: [arrays])
         self._totals = attentive_jit(sums.totals)
         self._shared = attentive_jit(lambda x, arrays, index: sums.shared(x, sums.rows.take(arrays, index)))
         self._curvature = attentive_jit(
@@ -75,27 +82,44 @@ class FullData:
         self._index = jnp.arange(sums.rows.batch, dtype=jnp.int32)
 
     def at(self, points: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Log density and gradient at several points, and the part of the gradient that comes from rows."""
-        passes = [self._at(point) for point in np.asarray(points)]
-        value, gradient, pull = (np.stack(part) for part in zip(*passes, strict=True))
-        return value, gradient, pull
+        """Log density and gradient at several points, and the part of the gradient that comes from rows: one pass."""
+        xs = [jnp.asarray(point, jnp.result_type(float)) for point in np.asarray(points)]
+        value, pull = np.zeros(len(xs)), np.zeros((len(xs), self.sums.num_x))
+        for piece in self._pieces():
+            for i, x in enumerate(xs):
+                more, slope = self._of_rows(x, piece)
+                value[i], pull[i] = value[i] + more, pull[i] + slope
+        shared = [self._shared(x, self._arrays, self._index) for x in xs]
+        values, gradients = (np.array([np.asarray(a, np.float64) for a in part]) for part in zip(*shared, strict=True))
+        return value + values, pull + gradients, pull
 
-    def _at(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same at one point."""
-        x = jnp.asarray(point, jnp.result_type(float))
-        high, low = self._totals(x, self._arrays)
-        shared = self._shared(x, self._arrays, self._index)
+    def first_not_finite(self, point: np.ndarray) -> tuple[int, int] | None:
+        """From which row up to which there is one whose log density is not finite: those of a piece, as they are read.
+
+        None where all are finite.
+        """
+        x, start = jnp.asarray(point, jnp.result_type(float)), 0
+        for piece in self._pieces():
+            num = self.sums.rows.num_held(piece)
+            if not np.isfinite(self._of_rows(x, piece)[0]):
+                return start, start + num
+            start += num
+        return None
+
+    def _of_rows(self, x: Array, piece: Data) -> tuple[np.ndarray, np.ndarray]:
+        """The sum over the rows of a piece, and its gradient."""
+        high, low = self._totals(x, piece)
         value, gradient = (
             np.asarray(a, np.float64) + np.asarray(b, np.float64) for a, b in zip(high, low, strict=True)
         )
-        value_shared, gradient_shared = (np.asarray(part, np.float64) for part in shared)
-        return value + value_shared, gradient + gradient_shared, gradient
+        return value, gradient
 
     def precision(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Minus the Hessian of the log density, from some rows."""
         rows = self.sums.rows
-        num = min(-(-CURVATURE_ROWS // rows.batch), -(-rows.size // rows.batch))
-        index = as_jax(rng.integers(0, rows.size, (num, rows.batch)).astype(np.int32))
+        held = rows.num_held(self._arrays)
+        num = min(-(-CURVATURE_ROWS // rows.batch), -(-held // rows.batch))
+        index = as_jax(rng.integers(0, held, (num, rows.batch)).astype(np.int32))
         shared, inside = self._curvature(jnp.asarray(x, jnp.result_type(float)), self._arrays, index)
         hessian = np.asarray(shared, np.float64)[0] + rows.size / rows.batch * np.asarray(inside, np.float64).mean(0)
         return -0.5 * (hessian + hessian.T)
@@ -108,6 +132,8 @@ def find_mode(sums: RowSums, data: FullData, arrays: Data, key: Key) -> Mode:
     points = _first_optima(sums, arrays, key_ascent, rng)
     values, gradients, pulls = data.at(points)
     passes = 1
+    if not np.isfinite(values).any():
+        _refuse_rows(data, points[0])
     best = int(np.argmax(np.where(np.isfinite(values), values, -np.inf)))
     x, value, gradient, pull = points[best].astype(np.float64), values[best], gradients[best], pulls[best]
     metric = _inverse(data.precision(x, rng))
@@ -132,14 +158,26 @@ def find_mode(sums: RowSums, data: FullData, arrays: Data, key: Key) -> Mode:
     return Mode(x, float(value), pull, spread, decrement, passes)
 
 
+def _refuse_rows(data: FullData, point: np.ndarray) -> None:
+    """The error where some rows have no finite log density though others have, as a model sees to all it is shown."""
+    found = data.first_not_finite(point)
+    if found is not None:
+        raise ModelError(
+            f"minibatch: among rows {found[0]:,} to {found[1] - 1:,} there are some whose log density is not finite at "
+            "a point where that of others is: they are missing (NaN), or lie outside the support of their law. Correct "
+            "them, or mask them in the model (numpyro.handlers.mask)."
+        )
+
+
 def _first_optima(sums: RowSums, arrays: Data, key: Key, rng: np.random.Generator) -> np.ndarray:
     """The highest points of ascents on some rows, the best of all first."""
     rows = sums.rows
-    num = max(1, min(ASCENT_ROWS, rows.size) // rows.batch)
-    index = as_jax(np.sort(rng.integers(0, rows.size, (num, rows.batch)), axis=None).astype(np.int32))
+    held = rows.num_held(arrays)
+    num = max(1, min(ASCENT_ROWS, held) // rows.batch)
+    index = as_jax(np.sort(rng.integers(0, held, (num, rows.batch)), axis=None).astype(np.int32))
     data = {"arrays": arrays, "index": index.reshape(num, rows.batch)}
     program = replace(rows.program, data=data, free=())
-    target = _WeighedTarget(lambda x, z, data: sums.weighed(x, data["arrays"], data["index"])[0], sums=sums)
+    target = WeighedTarget(lambda x, z, data: sums.weighed(x, data["arrays"], data["index"])[0], sums=sums)
     optima = Ascents(program, target, RESTARTS).run(np.asarray(key)[None], as_jax(data), below=0.0)
     heights, points = optima.log_density[0], np.asarray(optima.points.x[0])
     if not np.isfinite(heights).any():
@@ -150,7 +188,7 @@ def _first_optima(sums: RowSums, arrays: Data, key: Key, rng: np.random.Generato
 
 
 @dataclass(frozen=True, eq=False)
-class _WeighedTarget(Target):
+class WeighedTarget(Target):
     """The log density of some rows, each weighed as many."""
 
     sums: RowSums | None = None

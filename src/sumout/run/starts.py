@@ -29,6 +29,7 @@ from jaxtyping import Array
 from sumout.checks.not_finite import explain_no_start
 from sumout.compile.ahead import Ahead, has_few_sites
 from sumout.compile.policy import USUAL_CHAINS
+from sumout.compile.spread import mesh_of
 from sumout.errors import StartError
 from sumout.kernels.leapfrog import Point
 from sumout.model.arguments import as_jax
@@ -37,7 +38,7 @@ from sumout.model.program import Data, Nuisance, Program
 from sumout.plan.target import Target
 from sumout.randomness import Key, fold_in, generator, split, words_of
 from sumout.run.loop import is_small
-from sumout.threads import in_threads, is_left_behind
+from sumout.threads import attentive_jit, in_threads, is_left_behind
 
 RESTARTS = 8  # ascents for each chain
 SWEEPS = 10  # over z before x moves, and at the start that is chosen
@@ -50,18 +51,29 @@ MEAN_MEMORY, SQUARE_MEMORY, LEAST_SPEED = 0.9, 0.999, 1e-8  # β₁, β₂ and �
 
 
 class Starts:
-    """The search for starts, compiled once for a program and its target."""
+    """The search for starts, compiled once for a program and its target.
 
-    def __init__(self, program: Program, target: Target):
+    Args:
+        program: the program.
+        target: of a plan for it.
+        data: its data, where they are not where it has them itself.
+    """
+
+    def __init__(self, program: Program, target: Target, data: Data = None):
         self.program, self.target = program, target
-        self._ascents = Ascents(program, target, RESTARTS)
+        self._ascents = Ascents(program, target, RESTARTS, data)
 
-    def of(self, program: Program) -> "Starts":
+    @property
+    def spread(self) -> float:
+        """Two deviations of the log density of draws."""
+        return self._ascents.spread
+
+    def of(self, program: Program, data: Data = None) -> "Starts":
         """The same of a program with the same code and other data; what is compiled is shared."""
         other = copy.copy(self)
         other.program = program
         other._ascents = copy.copy(self._ascents)
-        other._ascents.program = program
+        other._ascents.program, other._ascents.placed = program, data
         return other
 
     def prepare(self, num_chains: int) -> None:
@@ -70,7 +82,7 @@ class Starts:
 
     def find(self, key: Key, num_chains: int) -> tuple[Point, Nuisance]:
         """For each chain a point of finite density and gradient and a z, with a leading axis of chains."""
-        data = as_jax(self.program.data)
+        data = as_jax(self._ascents.data)
         keys = fold_in(np.asarray(words_of(key)), np.arange(num_chains))
         keys_ascent, keys_equilibrate = np.stack([split(key) for key in keys], axis=1)
         optima = self._ascents.run(keys_ascent, data, below=self._ascents.spread)
@@ -80,6 +92,15 @@ class Starts:
             density, restarts = self.target.log_density, f"{RESTARTS} restarts for each chain"
             raise StartError(explain_no_start(self.program, density, points.x, z, restarts))
         return points, self._ascents.equilibrate(keys_equilibrate, points.x, z, data)
+
+    def at(self, key: Key, x: np.ndarray) -> tuple[Point, Nuisance]:
+        """For each chain the point at some x, and a z that is equilibrated there."""
+        data = as_jax(self.program.data)
+        keys = fold_in(np.asarray(words_of(key)), np.arange(len(x)))
+        keys_guess, keys_equilibrate = np.stack([split(key) for key in keys], axis=1)
+        guessed = [guess_z(generator(key), self.program, 1) for key in keys_guess]
+        z = self._ascents.equilibrate(keys_equilibrate, x, jax.tree.map(lambda *a: np.concatenate(a), *guessed), data)
+        return Point(x, *self._ascents.gradients(x, z, data)), z
 
 
 def choose_ascents(log_density: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
@@ -152,8 +173,8 @@ class Ascents:
             that differ by less count as equally high.
     """
 
-    def __init__(self, program: Program, target: Target, restarts: int):
-        self.program, self.target, self.restarts = program, target, restarts
+    def __init__(self, program: Program, target: Target, restarts: int, data: Data = None):
+        self.program, self.target, self.restarts, self.placed = program, target, restarts, data
         self.is_small = is_small(program, target)
         self.spread = spread_of(program, target)
         z_only = np.zeros(0 if target.is_marginalised else SWEEPS)  # steps in which x stays
@@ -171,12 +192,19 @@ class Ascents:
                 return jax.lax.map(lambda each: one(*each), (keys, x, z))
             return jax.vmap(one)(keys, x, z)
 
+        self._gradient = attentive_jit(target.value_and_gradient)
         calls = 1 if self.is_small else USUAL_CHAINS
         self._step = Ahead(step, times=calls * sum(map(len, self._rounds)))
+
+    @property
+    def data(self) -> Data:
+        """From which gradients are computed."""
+        return self.program.data if self.placed is None else self.placed
 
     def prepare(self, num_keys: int) -> None:
         """Begin to compile for so many keys."""
         x, z, data = self.program.abstract_arguments()
+        data = data if self.placed is None else self.placed
         each = jax.ShapeDtypeStruct((2,), np.uint32), x, z
         num = self.restarts * self._together(num_keys)
         self._step.prepare(*jax.tree.map(lambda a: jax.ShapeDtypeStruct((num, *a.shape), a.dtype), each), data)
@@ -186,7 +214,7 @@ class Ascents:
         together = self._together(len(keys))
         ascents = [self._start(keys[i : i + together]) for i in range(0, len(keys), together)]
         for rates in self._rounds:
-            in_threads(lambda ascent, rates=rates: self._advance(ascent, rates, data), ascents)
+            in_threads(lambda ascent, rates=rates: self._advance(ascent, rates, data), ascents, self._at_once)
             found = [(*_near_optima(ascent.path, below), ascent.z) for ascent in ascents]
             points, highest, z = jax.tree.map(
                 lambda *a: np.concatenate(a).reshape(len(keys), self.restarts, *a[0].shape[1:]), *found
@@ -209,7 +237,20 @@ class Ascents:
                 z_each = self._step(each, x_each, z_each, data)[2]
             return jax.tree.map(lambda a: np.asarray(a)[:: self.restarts], z_each)
 
-        return jax.tree.map(lambda *a: np.concatenate(a), *in_threads(some, range(0, len(keys), together)))
+        return jax.tree.map(
+            lambda *a: np.concatenate(a), *in_threads(some, range(0, len(keys), together), self._at_once)
+        )
+
+    @property
+    def _at_once(self) -> int | None:
+        """Calls at a time: one, if devices wait for each other in it."""
+        return None if mesh_of(self.placed) is None else 1
+
+    def gradients(self, x: np.ndarray, z: Any, data: Data) -> tuple[np.ndarray, np.ndarray]:
+        """Log density and gradient at each x and z."""
+        found = [self._gradient(*each, data) for each in zip(as_jax(x), _rows(as_jax(z), len(x)), strict=True)]
+        value, gradient = (np.stack([np.asarray(a) for a in part]) for part in zip(*found, strict=True))
+        return value, gradient
 
     def _together(self, num_keys: int) -> int:
         """Keys whose ascents share a call: all, where a step takes less time than the Python between two of them."""
@@ -244,6 +285,11 @@ class Ascents:
                 ascent.x = (ascent.x + rate * ascent.mean / (1 - MEAN_MEMORY**i) / speed).astype(ascent.x.dtype)
         ascent.done += len(rates)
         ascent.z = jax.tree.map(np.asarray, ascent.z)
+
+
+def _rows(arrays: Any, num: int) -> list[Any]:
+    """The first elements of all arrays, the second ones, and so on."""
+    return [jax.tree.map(lambda a, i=i: a[i], arrays) for i in range(num)]
 
 
 def learning_rates(num: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import numpy as np
 
-from sumout.compile.policy import BLOCK
+from sumout.compile.policy import WAITING_BYTES
 from sumout.kernels.kernel import Kernel
 from sumout.randomness import Key
 from sumout.results.data_tree import Draws, Groups, PostProcessing, build_tree
@@ -23,7 +23,7 @@ from sumout.threads import SECONDS_FOR_POSTPROCESSING, Stop
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-ENOUGH = 4 * BLOCK  # draws of all chains that are post-processed at a time, at least
+ENOUGH = 4  # blocks of draws that are post-processed at a time, at least
 SELDOM = 5.0  # seconds between; a short run is post-processed in one piece
 
 
@@ -125,7 +125,9 @@ class MemoryBackend(DrawBuffer):
 
     def __init__(self, run: Run):
         super().__init__(run.attrs["tune"])
-        self.run, self._processed = run, list[Groups]()
+        self.run = run
+        self._groups: Groups = {}  # with room for all draws, of which memory is taken as they are filled in
+        self._filled = 0
         self._last = perf_counter()
 
     def resume(self, like: Any) -> Checkpoint | None:
@@ -138,8 +140,10 @@ class MemoryBackend(DrawBuffer):
         if checkpoint.done <= self.tune:
             self._last = perf_counter()
         is_time = perf_counter() - self._last > SELDOM
-        if is_time and sum(chunk.number.size for chunk in self._chunks) >= ENOUGH and self.run.postprocess.is_ready:
-            self._process(BLOCK // math.gcd(BLOCK, len(draws.number)))
+        block, waiting = self.run.postprocess.block, sum(chunk.number.size for chunk in self._chunks)
+        is_much = sum(leaf.nbytes for leaf in jax.tree.leaves(self._chunks)) > WAITING_BYTES
+        if (is_much or (is_time and waiting >= ENOUGH * block)) and self.run.postprocess.is_ready:
+            self._process(block // math.gcd(block, len(draws.number)))
 
     def _process(self, multiple: int = 1) -> None:
         """Post-process a multiple of so many draws."""
@@ -148,26 +152,40 @@ class MemoryBackend(DrawBuffer):
         if num:
             self._chunks = [jax.tree.map(lambda a: a[:, num:], draws)]
             groups = self.run.process(jax.tree.map(lambda a: a[:, :num], draws))
-            self._processed += [groups] if groups else []
-            if not groups or groups["sample_stats"]["lp"].shape[1] < num:
+            made = groups["sample_stats"]["lp"].shape[1] if groups else 0
+            if made < num:
                 self._chunks = []  # there must be no gap
+            self._fill(groups, made)
             self._last = perf_counter()
+
+    def _fill(self, groups: Groups, made: int) -> None:
+        """Put draws behind those that are there."""
+        if made == self.run.draws:
+            self._groups, self._filled = groups, made
+            return
+        for group, named in groups.items():  # not by JAX, which would sort the names
+            rooms = self._groups.setdefault(group, {})
+            for name, value in named.items():
+                if name not in rooms:
+                    rooms[name] = np.empty((len(value), self.run.draws, *value.shape[2:]), value.dtype)
+                rooms[name][:, self._filled : self._filled + made] = value
+        self._filled += made
 
     def result(self, checkpoint: Checkpoint) -> "xr.DataTree":
         """What was drawn."""
         self._process()
-        if not self._processed:
+        if not self._filled:
             raise KeyboardInterrupt(
                 "interrupted during warm-up: there is no draw yet."
                 if checkpoint.done <= self.tune
                 else "interrupted before a draw was post-processed: there is nothing to return."
             )
-        groups: Groups = {  # not by JAX, which would sort the names
-            group: {name: _joined([part[group][name] for part in self._processed]) for name in named}
-            for group, named in self._processed[0].items()
+        groups = {
+            group: {name: value[:, : self._filled] for name, value in named.items()}
+            for group, named in self._groups.items()
         }
         run, postprocess = self.run, self.run.postprocess
-        is_complete = groups["sample_stats"]["lp"].shape[1] == run.draws
+        is_complete = self._filled == run.draws
         ended = {"steps": checkpoint.steps, "sampling_time": checkpoint.seconds, "complete": is_complete}
         program = postprocess.program
         return build_tree(

@@ -23,6 +23,7 @@ import jax
 import numpy as np
 
 from sumout.errors import StoreError
+from sumout.model.on_disk import RowsOnDisk
 from sumout.model.program import Program
 
 FORMAT = 1
@@ -181,12 +182,15 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 def _digest_of_code(program: Program) -> str:
     """Of the density and of the named values, as traced: constants in the code included."""
+    program = program.few or program
     arguments = program.abstract_arguments()
     texts = [jax.jit(fn).lower(*arguments).as_text() for fn in (program.log_density, program.constrain)]
     return _digest("\n".join(texts).encode())
 
 
 def _digest_of_array(array: Any) -> str:
+    if isinstance(array, RowsOnDisk):
+        return array.fingerprint
     values = np.ascontiguousarray(array)
     return _digest(f"{values.dtype} {values.shape} ".encode() + values.tobytes())
 

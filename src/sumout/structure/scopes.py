@@ -66,12 +66,13 @@ class Scopes:
             return b if a is None else a
         if a is b:
             return a
-        a, b = np.broadcast_arrays(a, b)
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        a, b = np.broadcast_arrays(content(a), content(b))
         out = np.array(np.maximum(a, b))
         mixed = (a != b) & (a != EMPTY) & (b != EMPTY)
         if mixed.any():
             out[mixed] = self._join(np.minimum(a[mixed], b[mixed]), out[mixed])
-        return out
+        return np.broadcast_to(out, shape)
 
     def _join(self, low: Ids, high: Ids) -> Ids:
         pairs, place = np.unique(low.astype(np.int64) << 32 | high, return_inverse=True)
@@ -86,6 +87,11 @@ class Scopes:
 
     def reduce(self, ids: Ids, axes: tuple[int, ...], keepdims: bool = False) -> Ids:
         """Union along axes."""
+        if keepdims:
+            shape = [1 if axis in axes else n for axis, n in enumerate(ids.shape)]
+            return np.broadcast_to(np.expand_dims(self.reduce(ids, axes), axes), shape)
+        whole = tuple(n for axis, n in enumerate(ids.shape) if axis not in axes)
+        ids = content(ids)
         kept = [axis for axis in range(ids.ndim) if axis not in axes]
         shape = [ids.shape[axis] for axis in kept]
         length = int(np.prod([ids.shape[axis] for axis in axes]))
@@ -102,8 +108,7 @@ class Scopes:
                 if label not in met:
                     met[label] = self.everything([row])
                 out[i] = met[label]
-        out = np.asarray(out).reshape(shape)
-        return np.expand_dims(out, axes) if keepdims else out
+        return np.broadcast_to(np.asarray(out).reshape(shape), whole)
 
     def accumulate(self, ids: Ids, axis: int, reverse: bool) -> Ids:
         """Running union along an axis."""
@@ -115,10 +120,20 @@ class Scopes:
 
     def everything(self, arrays: list[Ids | None]) -> int:
         """The union of all elements of all arrays."""
-        numbers = np.unique(np.concatenate([np.zeros(0, np.int64), *(a.ravel() for a in arrays if a is not None)]))
+        numbers = np.unique(
+            np.concatenate([np.zeros(0, np.int64), *(content(a).ravel() for a in arrays if a is not None)])
+        )
         single = numbers[(numbers != EMPTY) & (numbers <= self.num_sites)] - 1
         unions = (self.members(n) for n in numbers[numbers > self.num_sites].tolist())
         return self.number(frozenset(single.tolist()).union(*unions))
+
+
+def content(ids: Ids) -> Ids:
+    """The array with size 1 along the axes that it was only broadcast along.
+
+    A row of a table for each of a million tokens has a million scopes, however long the rows are.
+    """
+    return ids[tuple(slice(1) if step == 0 else slice(None) for step in ids.strides)] if ids.size else ids
 
 
 # What a reading knows of an array: its shape, its scopes, and its values where x and z do not enter them.
@@ -182,6 +197,6 @@ def constant(value: Any) -> Abstract:
 
 def dependent(shape: tuple[int, ...], ids: Ids | None) -> Abstract:
     """An array of unknown values; scopes that turn out empty everywhere are forgotten."""
-    if ids is None or not np.any(ids != EMPTY):
+    if ids is None or not np.any(content(ids) != EMPTY):
         return Abstract(shape)
     return Abstract(shape, np.broadcast_to(ids, shape))
