@@ -115,6 +115,14 @@ def robust(design, y):
         numpyro.sample("y", dist.Normal(design @ beta, jnp.where(z == 1, 5.0, 1.0) * sigma), obs=y)
 
 
+def shared_count(y):
+    """A count that all data share, and that trades off with their mean."""
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    n = numpyro.sample("n", dist.Geometric(0.2))
+    with numpyro.plate("points", len(y)):
+        numpyro.sample("y", dist.Normal(mu + n, 1.0), obs=y)
+
+
 def chain(y):
     """A hidden Markov model."""
     mu = numpyro.sample("mu", dist.Normal(jnp.array([-1.0, 1.0]), 1.0).to_event(1))
@@ -157,6 +165,8 @@ CASES = {
     "shifts": Case(shifts, (_outliers(),)),
     "mixture": Case(mixture, (_two_groups(100, 3.0),)),
     "robust regression": Case(robust, correlated(80, 4, 0.5, 8)),
+    "count of 30 data": Case(shared_count, (5 + RNG(10).normal(size=30),)),
+    "count of 3 data": Case(shared_count, (5 + RNG(11).normal(size=3),)),
     "hidden Markov": Case(chain, (RNG(9).normal(size=40) + 2 * (np.arange(40) % 20 > 10) - 1,)),
 }  # fmt: skip
 

@@ -121,7 +121,7 @@ class CountBounds:
             reasons[touched] = f"the support of '{name}' depends on it"
         return reasons[components]
 
-    def ends(self, by_element: np.ndarray) -> dict[str, np.ndarray]:
+    def ends(self, by_element: Any) -> dict[str, Any]:
         """Numbers for the elements of all bounded counts, by name."""
         found, start = {}, 0
         for name in self.names:
@@ -224,7 +224,7 @@ def _is_affine(program: Program, closed: ClosedJaxpr, found: CountTerms, shapes:
     """Whether the law of a count depends on other sites by one of its parameters, and on each of them linearly."""
     if name not in found.parameters:
         return False
-    outputs: CountTerms = jax.tree.unflatten(jax.tree.structure(shapes), closed.jaxpr.outvars)
+    outputs: Any = jax.tree.unflatten(jax.tree.structure(shapes), closed.jaxpr.outvars)
     of_z = closed.jaxpr.invars[1 : 1 + len(program.z)]
     degrees = find_degrees(closed, {v: np.ones(shape_of(v), np.int64) for v in of_z})
     pairs = zip(found.parameters[name], outputs.parameters[name], strict=True)

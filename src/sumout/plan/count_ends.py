@@ -93,7 +93,12 @@ class CountEnds:
         return find_ends(self.bounds, _points(x, z), self.cut.upper)
 
     def fit(self, x: np.ndarray, z: Mapping[str, np.ndarray]) -> "CountEnds | None":
-        """With ends that suit some points and no more, if tables are much shorter then; None if they are not."""
+        """With ends that suit some points and no more, if tables are much shorter then; None if they are not.
+
+        Only along chains of counts, of which tables are squares: the others soon grow again.
+        """
+        if not self.bounds.parents:
+            return None
         begin = self.bounds.ends(self.bounds.lower + LADDER[0] - 1)
         fitted = find_ends(self.bounds, _points(x, z), {name: begin[name] for name in self.cut.upper})
         return fitted if fitted is not None and fitted.length < MUCH_SHORTER * self.length else None

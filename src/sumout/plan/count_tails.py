@@ -99,13 +99,13 @@ class CountTails:
             return self.of_prior(x, z, data, ends, within), self.bounds.log_gaps(x, z, data)
 
         def run(x: Array, z: Nuisance, data: Data, ends: Array, within: bool) -> tuple[Array, Array]:
-            ends, within = np.asarray(ends), np.asarray(within)
-            label = ("tails", self.names, ends.shape)
-            return self.bounds.program.remember(label, lambda: Ahead(both, times=1))(x, z, data, ends, within)
+            label = ("tails", self.names, np.shape(ends))
+            found = self.bounds.program.remember(label, lambda: Ahead(both, times=1))
+            return found(x, z, data, np.asarray(ends), np.asarray(within))
 
         return run
 
-    def _corners(self, tops: dict[str, Array]) -> list[Nuisance]:
+    def _corners(self, tops: dict[str, Any]) -> list[Nuisance]:
         """The corners of the values of parents: lowest or highest, in all combinations of colours."""
         bounds, found = self.bounds, []
         for corner in product((False, True), repeat=bounds.num_colours):
@@ -148,6 +148,7 @@ class CountTails:
         lower, fractions = self.bounds.lower, np.arange(1, NUM_ENDS + 1) / NUM_ENDS
         return lower + jnp.ceil(fractions[:, None] * (jnp.asarray(ends) - lower)).astype(int)
 
-    def within_tables(self, x: Array, z: Nuisance, data: Data, ends: Float[Array, " counts"]) -> Array:
+    def within_tables(self, x: Array, z: Nuisance, data: Data, ends: Any) -> Float[Array, " counts"]:
         """The tails beyond the ends of tables, parents being within theirs."""
-        return self.of_prior(x, z, data, self.grid(ends), within=True)[-1]
+        grid = self.grid(ends) if self.has_parents else jnp.asarray(ends)[None]
+        return self.of_prior(x, z, data, grid, within=True)[-1]
