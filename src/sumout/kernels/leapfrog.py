@@ -16,7 +16,6 @@ from sumout.adaptation.mass_matrix import Scale, stretch, stretch_back
 from sumout.model.program import Data, Nuisance
 from sumout.plan.target import Target
 
-
 ROUNDINGS = 8  # of a log density, up to which a difference of two may be off
 MOST_DIFFERENCE = 0.05  # nats between the trapezoidal rules with all points and with half of them, for Simpson's
 
