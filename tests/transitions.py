@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sumout.moves.gibbs import Gibbs
-from sumout.moves.metropolis import STEP_PROBABILITIES, STEP_SIZES, AroundTheCircle, CountStep, FromSampler
+from sumout.moves.metropolis import STEP_PROBABILITIES, STEP_SIZES, AroundTheCircle, FromSampler
+from sumout.moves.windows import WIDTH, CountWindows
 from sumout.patterns.quadratic_gibbs import QuadraticGibbs
 
 from enumeration import state_numbers
@@ -21,12 +22,30 @@ def member_tables(move, x, states, data):
         values = jnp.broadcast_to(move.values, (move.values.shape[0], move.block.size))
         probability = jax.vmap(lambda z: move.conditionals(x, z, data))(states)
         return jnp.broadcast_to(values, (len(probability), *values.shape)), probability
+    if isinstance(move, CountWindows):
+        return window_table(move, x, states, data)
     current = jax.vmap(move.block.take)(states)
     proposals, weights = proposal_table(move, current)
     accept = jax.vmap(lambda z, p: jax.vmap(lambda q: move.log_acceptance(x, z, q, data))(p))(states, proposals)
     accepted = weights * jnp.exp(accept)
     values = jnp.concatenate([proposals, current[:, None]], axis=1)
     return values, jnp.concatenate([accepted, 1 - accepted.sum(axis=1, keepdims=True)], axis=1)
+
+
+def window_table(move, x, states, data):
+    """Of a move with one stride: the values of all windows that a state may be in."""
+
+    def of_state(z):
+        current = move.block.take(z)
+
+        def of_window(offset):
+            values = move.window(current, move.strides[0], jnp.full(current.shape, offset))
+            return values, jax.nn.softmax(move.log_weights(x, z, values, data), axis=0) / WIDTH
+
+        values, weights = jax.vmap(of_window)(jnp.arange(WIDTH))
+        return values.reshape(WIDTH**2, -1), weights.reshape(WIDTH**2, -1)
+
+    return jax.vmap(of_state)(states)
 
 
 def proposal_table(move, current):
@@ -44,10 +63,6 @@ def proposal_table(move, current):
         place = (index[:, None] + jnp.concatenate([shifts, steps], axis=1)) % propose.num_values
         values = jnp.take_along_axis(jnp.broadcast_to(columns, (len(current), *columns.shape)), place, axis=1)
         return values, jnp.concatenate([anywhere, near], axis=1) / 2
-    if isinstance(propose, CountStep):
-        values = current[:, None] + steps
-        inside = values >= propose.lower
-        return jnp.where(inside, values, current[:, None]), jnp.where(inside, weights, 0.0)
     assert isinstance(propose, FromSampler)
     values = jnp.arange(2)[None, :, None] + jnp.zeros_like(current)[:, None]
     return values, jnp.where(values == 1, 0.3, 0.7)

@@ -1,4 +1,4 @@
-"""What all public functions do for whoever calls them: name the option that was meant, and end errors at his line.
+"""What public functions and types do for their users: name the option that was meant, end errors at his line, and draw.
 
 The traceback of an error of sumout's shows the lines of the user only: where he called, and where in his model it
 happened. What lies between, in sumout, JAX and NumPyro, is left out.
@@ -9,9 +9,10 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from sumout.errors import OptionError, SumoutError
 
@@ -83,6 +84,12 @@ FOREIGN = {
     "init_params": "none: starts are found by themselves",
     "compute_convergence_checks": "none: call sumout.summary(result)",
 }
+
+
+def html_of(thing: Any) -> str:
+    """How a notebook shows a program, a plan, a kernel or an explanation."""
+    # What draws comes last in the order of packages, what is drawn first: so it is looked up when it is asked for.
+    return import_module("sumout.reports.notebook").as_html(thing)
 
 
 def public(function: Callable[P, T]) -> Callable[P, T]:

@@ -41,6 +41,10 @@ class ReadingError(SumoutError, AssertionError):
     """The reading of the program contradicts the program: a fault in sumout, please report it."""
 
 
+class ProcessError(SumoutError, RuntimeError):
+    """Another process of a run has ended, or does not compute what this one does."""
+
+
 class SamplingWarning(UserWarning):
     """A run whose draws should not be trusted as they are."""
 

@@ -38,6 +38,7 @@ BRIEFLY = 0.5  # seconds that a process which was interrupted waits for its thre
 INTERRUPTED = 130  # exit code
 
 _interrupted = Event()
+_parting = Event()
 _idle: "deque[_Background]" = deque()  # threads are used again: compiled code takes longer in new ones
 
 
@@ -179,6 +180,11 @@ def noticing_interrupts() -> Iterator[None]:
         raise
 
 
+def leave_without_farewell() -> None:
+    """If the process ends by an error, it will not wait for others on the same run: they wait for it."""
+    _parting.set()
+
+
 def _start(do: Callable[[], None], is_left: Event) -> None:
     is_double = jnp.result_type(float) == jnp.float64
 
@@ -218,6 +224,8 @@ def _end() -> None:
     uncaught = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if isinstance(uncaught, KeyboardInterrupt):
         note_interrupt()
+    if uncaught is not None and _parting.is_set():
+        _leave(uncaught)
     threads = [thread for thread in enumerate_threads() if isinstance(thread, _Background)]
     begun = monotonic()
     with suppress(KeyboardInterrupt), noticing_interrupts():

@@ -54,7 +54,7 @@ def add(subparsers: argparse._SubParsersAction) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure, print, write."""
     from sumout.reports.svg import check_matplotlib
-    from sumout.run.progress import bar
+    from sumout.run.bars import bar
     from sumout_studies.agreement import agreement_table, agreement_to_json, check_stan, run_stan
     from sumout_studies.evaluate import FULL, QUICK, Evaluator
     from sumout_studies.models import STUDIES
@@ -78,13 +78,13 @@ def run(options: argparse.Namespace) -> int:
     agreement = moments or None
     evaluator = Evaluator(models, schemes, FULL if options.full else QUICK, options.seed)
     done = 0
-    with bar(False if options.quiet else None, "the first scheme") as show:
+    with bar(False if options.quiet else None) as drawn:
+        drawn.phase("compiling the first scheme")
 
         def report(what: str) -> None:
             nonlocal done
             done += 1
-            if show is not None:
-                show("studies", done, evaluator.num_pieces, what)
+            drawn.show("studies", done, evaluator.num_pieces, what)
 
         evaluation = evaluator.run(report)
     tables = [*paper_tables(evaluation), accuracy_table(evaluation)]

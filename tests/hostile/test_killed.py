@@ -21,8 +21,7 @@ import jax.numpy as jnp
 from numpyro.distributions import Normal, constraints
 import sumout
 from sumout.store import folder
-from sumout.run import sample as sampling
-from contextlib import contextmanager
+from sumout.run.progress import Report
 
 folder.OFTEN, folder.GROWTH = 0.01, 0.0
 draws = int(sys.argv[2])
@@ -30,11 +29,7 @@ draws = int(sys.argv[2])
 def two_normals(x, z, data):
     return Normal(jnp.where(z["right"], 1.0, -1.0), 0.5).log_prob(x["x"])
 
-@contextmanager
-def bar(wanted, chains):
-    yield lambda progress: print("going", flush=True)
-
-sampling.progress_bar = bar
+Report.__call__ = lambda report, progress: print("going", flush=True)
 program = sumout.density(two_normals, x={"x": (constraints.real, ())}, z={"right": sumout.finite(2)})
 result = sumout.sample(program, "ghmc", plan={"right": "draw"}, store=sys.argv[1], draws=draws, tune=draws, chunk=3,
                        steps=10, chains=2)

@@ -11,7 +11,8 @@ from numpyro.distributions import constraints
 
 import sumout
 from sumout.jaxpr.flatten import flatten
-from sumout.jaxpr.lazy_broadcast import Combination, Deferred, evaluate
+from sumout.jaxpr.lazy_broadcast import Deferred, evaluate
+from sumout.jaxpr.spread import Combination
 from sumout.plan.plan import plan_for
 from sumout_studies.models import STUDIES
 

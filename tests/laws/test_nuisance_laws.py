@@ -44,7 +44,7 @@ def test_moves_leave_the_conditional_invariant(name, method):
     check_invariance(program, dict.fromkeys(program.z, method))
 
 
-def test_count_steps_leave_the_conditional_invariant():
+def test_windows_of_counts_leave_the_conditional_invariant():
     def counts(x, z, data):
         n = z["n"]
         log_poisson = n * jnp.log(3.0) - jax.scipy.special.gammaln(n + 1.0)
@@ -58,8 +58,32 @@ def test_count_steps_leave_the_conditional_invariant():
     pi = np.exp(density - density.max()) / np.exp(density - density.max()).sum()
     assert len(plan.moves) == 2
     for move in plan.moves:
-        matrix = transition_matrix(move, x, states, program.data)
-        assert np.abs(pi @ matrix - pi).sum() < 1e-10
+        for i in range(move.num_parts):
+            matrix = transition_matrix(move.part(jnp.asarray(i)), x, states, program.data)
+            assert np.abs(matrix.sum(axis=1) - 1).max() < 1e-10
+            assert np.abs(pi @ matrix - pi).sum() < 1e-10
+
+
+@pytest.mark.parametrize("scale", [0.7, 30.0, 2000.0])
+def test_windows_suit_conditionals_of_every_width(scale):
+    """Draws of a rounded normal, and from a start far out: 500 chains, 40 sweeps of which the last 20 count."""
+
+    def wide(x, z, data):
+        return -0.5 * ((z["n"] - 10 * scale) / scale) ** 2
+
+    program = sumout.density(lambda *args: wide(*args).sum(), x={"a": REAL}, z={"n": sumout.count(500)})
+    (move,) = make_plan(sumout.read(program)).moves
+    x, z = jnp.zeros(1), {"n": jnp.zeros(500, int)}
+    draws = []
+    sweep = jax.jit(lambda key, z: move(key, x, z, program.data))
+    for key in jax.random.split(jax.random.key(0), 40):
+        z = sweep(key, z)
+        draws.append(np.asarray(z["n"], float))
+    last = (np.array(draws[20:]) - 10 * scale) / scale
+    now, next_ = last[:-1].ravel(), last[1:].ravel()
+    assert abs(last.mean()) < 0.1  # 500 chains and at least 2 draws of each: 3 % to a deviation
+    assert abs(last.std() / np.hypot(1, 0.29 / scale) - 1) < 0.1
+    assert np.corrcoef(now, next_)[0, 1] < 0.4
 
 
 def test_proposals_from_a_sampler_leave_the_conditional_invariant():

@@ -20,6 +20,14 @@ LAWS = {
     "binomial_logits": lambda a, b: dist.Binomial(60, logits=4 * a - 2),
     "uniform": lambda a, b: dist.DiscreteUniform(0, jnp.floor(80 * a)),
     "hurdle": lambda a, b: dist.HurdlePoisson(b, 20 * a),
+    "mixture_of_one_kind": lambda a, b: dist.MixtureSameFamily(
+        dist.Categorical(jnp.array([b, 1 - b])), dist.Poisson(jnp.array([20 * a, 4 * a]))
+    ),
+    "mixture": lambda a, b: dist.MixtureGeneral(
+        dist.Categorical(jnp.array([b, 1 - b])),
+        [dist.Poisson(20 * a), dist.Geometric(0.05 + 0.9 * a)],
+        support=dist.constraints.nonnegative_integer,
+    ),
     "expanded": lambda a, b: dist.Poisson(20 * a).expand([1]).to_event(1),
 }
 
@@ -45,7 +53,12 @@ def test_tails_are_bounded_from_above_and_closely(name):
 
 
 def test_laws_without_a_known_tail():
-    assert log_tail(dist.BetaBinomial(1.0, 2.0, 10), jnp.asarray(3)) is None
+    assert log_tail(dist.LogNormal(1.0, 2.0), jnp.asarray(3)) is None
+
+
+def test_nothing_lies_beyond_the_highest_value():
+    tails = log_tail(dist.BetaBinomial(1.0, 2.0, 10), jnp.array([3, 9, 10, 11]))
+    assert tails.tolist() == [0.0, 0.0, -np.inf, -np.inf]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +71,9 @@ def test_laws_without_a_known_tail():
         lambda t: dist.LogNormal(3 * t, 0.7),
         lambda t: dist.Exponential(jnp.exp(3 * t)),
         lambda t: dist.Gamma(2.5, jnp.exp(3 * t)),
+        lambda t: dist.InverseGamma(2.5, jnp.exp(3 * t)),
+        lambda t: dist.Weibull(jnp.exp(3 * t), 1.7),
+        lambda t: dist.VonMises(3 * t, 2.0),
         lambda t: dist.HalfNormal(jnp.exp(2 * t)),
         lambda t: dist.Poisson(jnp.exp(2 * t)),
         lambda t: dist.Normal(9 * t, 0.7).mask(False),

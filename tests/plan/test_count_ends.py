@@ -186,3 +186,34 @@ def test_posteriors_of_published_counts(name):
         sd = np.sqrt((weights * (grid[..., i] - mean) ** 2).sum())
         assert abs(centre[i] - mean) < 0.05 * sd * 2
         assert abs(spread[i] / sd - 1) < 0.1
+
+
+def shared_count(y):
+    """A count that all data share, and that trades off with their mean."""
+    mu = numpyro.sample("mu", dist.Normal(0, 5))
+    sigma = numpyro.sample("sigma", dist.HalfNormal(2))
+    n = numpyro.sample("n", dist.Geometric(0.2))
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.Normal(mu + n, sigma), obs=y)
+
+
+def test_a_count_that_would_leave_modes_is_drawn_with_its_partner():
+    """Given n the mean is known to a fifth of the distance between two counts; 2,000 draws, nearly independent."""
+    y = 5 + np.random.default_rng(0).normal(size=30)
+    program = sumout.program(shared_count, y)
+    plan = plan_for(program)
+    assert (plan.instead, plan.sums_all) == (("n",), False)
+    assert "would else be left with a mode for every value, cut at 0 …" in sumout.explain(program)
+    result = sumout.sample(program, draws=500, tune=500, progress=False, log_likelihood=False)
+    assert (result["sample_stats"]["neglected"].values <= MOST_NEGLECTED).all()
+    n = np.arange(200)
+    weights = 0.8**n * np.exp(-0.5 * (y.mean() - n) ** 2 / (25 + y.var() / 30))
+    weights /= weights.sum()
+    mean, sd = (weights * n).sum(), np.sqrt((weights * n**2).sum() - (weights * n).sum() ** 2)
+    drawn = result["posterior"]["n"].values
+    assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(1000)
+    assert np.abs(drawn.mean(axis=1) - mean).max() < 5 * sd / np.sqrt(250)
+
+
+def test_a_count_whose_modes_overlap_is_summed_out():
+    assert plan_for(sumout.program(shared_count, np.array([5.0, 7.0, 4.5]))).sums_all

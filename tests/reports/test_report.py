@@ -156,7 +156,7 @@ def test_nothing_a_user_writes_becomes_code(tmp_path):
     assert "<img" not in text
     # warning, table (twice), figure, plots; z and y as well
     assert text.count(html.escape(HOSTILE)) > 8
-    assert headings(text) == ["Summary", "Draws", "Discrete variables", "Predictive check"]
+    assert headings(text) == ["Summary", "Draws", "Discrete variables", "Data", "Predictive check"]
 
 
 def test_text_is_escaped_and_html_is_not():

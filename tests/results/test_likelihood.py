@@ -151,8 +151,8 @@ def test_data_that_rule_out_values_of_their_site(name, is_double):
         program = sumout.program(model, y, jnp.ones(y.shape, bool))
         x = random_x(program).astype(float)
         likelihood = build_likelihood(make_plan(sumout.read(program)))
-        assert (likelihood.changes is not None) == (y.size > 16)
-        assert any(trees.buckets.size > 1 for trees in likelihood.summation.trees) == (name == "ladder")
+        assert (likelihood.parts[0].changes is not None) == (y.size > 16)
+        assert any(trees.buckets.size > 1 for trees in likelihood.parts[0].summation.trees) == (name == "ladder")
         found = jax.jit(likelihood)(x, jax.tree.map(lambda a: a[0], joint_states(program)), program.data)["y"]
         expected = left_out(program, x, y.shape)
     assert np.isfinite(expected).all()

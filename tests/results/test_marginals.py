@@ -35,16 +35,10 @@ def test_log_likelihood_of_every_datum(name):
 
 @pytest.mark.parametrize(
     "name, words",
-    [("grid", "does not say which"), ("shifted_support", "depend on 2 discrete sites"), ("named_scalars", "scales")],
+    [("grid", "does not say which"), ("named_scalars", "scales")],
 )
 def test_where_there_is_no_log_likelihood_it_is_said_why(name, words):
     assert words in build_likelihood(make_plan(sumout.read(ENUMERABLE[name]())))
-
-
-def test_log_likelihood_is_left_out_where_z_is_drawn():
-    program = ENUMERABLE["mixture"]()
-    plan = make_plan(sumout.read(program), {"z": "gibbs"})
-    assert build_likelihood(plan) == "no discrete site is summed out"
 
 
 def test_marginals_by_another_plan():

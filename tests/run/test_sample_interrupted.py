@@ -11,8 +11,8 @@ import xarray as xr
 import sumout
 from sumout.results import data_tree as result
 from sumout.run import loop
-from sumout.run import sample as sampling
 from sumout.run import starts as start
+from sumout.run.progress import Report
 from sumout.store import backend as memory
 from sumout.threads import in_threads, stoppable
 
@@ -24,13 +24,12 @@ OPTIONS = {"draws": 400, "tune": 20, "chains": 2, "chunk": 10}
 
 def stop_at(monkeypatch, number, when):
     """Send the signal after a chunk that reaches so many draws, warm-up included."""
-    from contextlib import contextmanager
 
-    @contextmanager
-    def bar(wanted, chains):
-        yield lambda progress: signal.raise_signal(number) if progress.done >= when else None
+    def stop(report, progress):
+        if progress.done >= when:
+            signal.raise_signal(number)
 
-    monkeypatch.setattr(sampling, "progress_bar", bar)
+    monkeypatch.setattr(Report, "__call__", stop)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -5,14 +5,13 @@ import json
 import os
 import signal
 import warnings
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import sumout
 from sumout.errors import OptionError, SamplingWarning, StoreError
-from sumout.run import sample as sampling
+from sumout.run.progress import Report
 from sumout.store import folder as store
 from sumout.store import format as parts
 from sumout.store.format import differences
@@ -56,11 +55,11 @@ def assert_same(left, right):
 def stop_at(monkeypatch, when):
     """Ctrl-C after a chunk that reaches so many draws, warm-up included."""
 
-    @contextmanager
-    def bar(wanted, chains):
-        yield lambda progress: signal.raise_signal(signal.SIGINT) if progress.done >= when else None
+    def stop(report, progress):
+        if progress.done >= when:
+            signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(sampling, "progress_bar", bar)
+    monkeypatch.setattr(Report, "__call__", stop)
 
 
 def test_a_stored_run_is_the_run(tmp_path, undisturbed):

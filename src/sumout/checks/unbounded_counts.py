@@ -1,8 +1,8 @@
 """Unbounded counts that cannot be sampled: their probabilities do not add up, or no step of one alone is possible.
 
 Given all else, the log density of a count n must fall faster than −log n, or its sum is not finite: a count whose
-distribution was masked away, and of which the data say nothing above some value. And Metropolis steps change one count
-at a time: two that must add up to a number never move, though both could at once.
+distribution was masked away, and of which the data say nothing above some value. And moves change one count at a
+time: two that must add up to a number never move, though both could at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,12 +18,12 @@ from sumout.checks.examination import Examination, Finding, quickly
 from sumout.errors import ModelError
 from sumout.model.program import Nuisance
 from sumout.model.supports import Count, Finite
-from sumout.moves.metropolis import Metropolis
 from sumout.moves.move import NuisanceMove
+from sumout.moves.windows import CountWindows
 
 FAR = np.array([10_007, 1_000_003, 100_000_007])  # counts at which tails are judged: at all three, as some fall late
 SLOWEST_FALL = -1.01  # slope of the log density in log n; with −1 the sum diverges
-STEPS = np.array([*range(1, 17), 32, 64, 127])  # as Metropolis proposes them, or of about their sizes
+STEPS = np.array([*range(1, 17), 32, 64, 128, 512])  # as windows have them, or of about their sizes
 FEW_ANCHORS = 2  # points at which tails are judged; all must agree
 MOST_STUCK = 4  # counts without a step of their own to look at
 MOST_NEIGHBOURS = 16  # of such a count that are tried together with it
@@ -82,7 +82,7 @@ def _look(exam: Examination, moves: list[NuisanceMove], anchor: int) -> tuple[np
 def _looking(moves: list[NuisanceMove], far: np.ndarray) -> Callable[..., list[tuple[Array, Array]]]:
     """As `_look`, compiled: from x, z and data."""
 
-    def of_block(one: Metropolis, x: Array, z: Nuisance, data: Any) -> tuple[Array, Array]:
+    def of_block(one: CountWindows, x: Array, z: Nuisance, data: Any) -> tuple[Array, Array]:
         current = one.block.take(z)
 
         def at(values: Array) -> Array:

@@ -16,6 +16,7 @@ import sumout
 from sumout.cli import explain, predict, report, run
 from sumout.cli.model_files import user_lines
 from sumout.cli.options import split_reference
+from sumout.cli.processes import end_alone
 from sumout.errors import FileError, OptionError, SumoutError
 from sumout.threads import note_interrupt
 
@@ -70,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
     try:
         options = parser.parse_args(argv)
+        options.argv = sys.argv[1:] if argv is None else list(argv)
     except SystemExit as stop:  # argparse has said why
         return int(stop.code or 0)
     if options.run is None:
@@ -84,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         note_interrupt()
         print(f"sumout: {str(error) or 'interrupted.'}", file=sys.stderr)
-        return 130
+        return end_alone(options, 130)
     except BrokenPipeError:  # whoever was reading has stopped, as in `sumout explain … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -92,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.debug:
             traceback.print_exc()
         print(f"sumout: {_words(error, getattr(options, 'model', None))}", file=sys.stderr)
-        return 2 if isinstance(error, OptionError | FileError) else 1
+        return end_alone(options, 2 if isinstance(error, OptionError | FileError) else 1)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 from sumout.cli.options import MODEL_HELP, MODELS, add_data, add_plan, as_dict, split_reference, whole, worked_example
+from sumout.cli.processes import add_processes, is_one_of_many, join, mesh_for, start
 from sumout.errors import OptionError, UntrustedWarning
 
 EXAMPLE = worked_example(
@@ -49,12 +50,24 @@ def add(subparsers: argparse._SubParsersAction) -> None:
         "--steps", type=whole(1), metavar="N", help="steps between draws; by default as many as mixing needs"
     )
     add_plan(parser)
+    add_processes(parser)
     parser.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check the outputs, build the program, sample, write, summarise."""
+    """Check the outputs, build the program, sample, write, summarise; in several processes if that is asked for."""
+    if not is_one_of_many(options):
+        return start(options) if options.processes > 1 else run_here(options)
+    import jax
+
+    join(options)
+    options.quiet |= jax.process_index() > 0
+    return run_here(options, is_first=jax.process_index() == 0)
+
+
+def run_here(options: argparse.Namespace, is_first: bool = True) -> int:
+    """The same in this process; only the first of several writes, and speaks."""
     from sumout.cli.options import check_output
 
     model, name = split_reference(options.model)
@@ -87,7 +100,10 @@ def run(options: argparse.Namespace) -> int:
         result = sample(
             program, kernel, draws=options.draws, tune=options.tune, steps=options.steps, chains=options.chains,
             seed=options.seed, plan=overrides, progress=False if options.quiet else None, store=options.store,
+            **mesh_for(options),
         )  # fmt: skip
+        if not is_first:
+            return 0 if result["posterior"].attrs["complete"] else 130
         try:
             save_result(result, out)
         finally:  # if the file cannot be written, at least this is left of the run

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from sumout.compile.one_piece import OPTIONS, elements_computed, fits_one_piece, in_one_piece, is_tested, largest_array
 from sumout.compile.policy import FEW_SITES, LITTLE_WORK, MEDIUM_ARRAY, MUCH_WORK
+from sumout.compile.spread import SpreadCall, mesh_of, trace_spread
 from sumout.model.program import Program
 from sumout.threads import attentively, begin, wait
 
@@ -41,6 +42,8 @@ def briefly(program: Program) -> dict[str, Any] | None:
 class Ahead:
     """A function, compiled once for all arguments of the same shapes and types; in one piece if it is small.
 
+    Where an argument is spread over devices (`spread.py`), so is the work; results are then whole on each of them.
+
     Args:
         fn: the function.
         times: how often it will be called, if that is known to be seldom: if that is little work in all, it is compiled
@@ -56,13 +59,15 @@ class Ahead:
         """Begin to compile for such arguments, which may be shapes and types only."""
         leaves, form = jax.tree.flatten(args)
         types = [(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)) for leaf in leaves]
-        signature = form, tuple(types), jnp.result_type(float)
+        mesh = mesh_of(leaves)
+        signature = form, tuple(types), jnp.result_type(float), mesh
         if signature not in self._compiled:
-            traced = self._fn.trace(*args)
-            whole = self._whole.lower(*args) if fits_one_piece(traced.jaxpr) else None
+            traced = self._fn.trace(*args) if mesh is None else trace_spread(mesh, self._fn, args)
+            # What devices tell each other cannot be inside of one piece.
+            whole = self._whole.lower(*args) if mesh is None and fits_one_piece(traced.jaxpr) else None
             usual = traced.lower if whole else partial(lambda lowered: lowered, traced.lower())
             options = self._options(largest_array(traced.jaxpr), elements_computed(traced.jaxpr.jaxpr))
-            self._compiled[signature] = begin(_compile, whole, usual, options)
+            self._compiled[signature] = begin(_compile, whole, usual, options, mesh)
         return self._compiled[signature]
 
     @property
@@ -90,14 +95,15 @@ class Ahead:
 
 
 def _compile(
-    whole: jax.stages.Lowered | None, usual: Callable[[], jax.stages.Lowered], options: dict[str, Any]
+    whole: jax.stages.Lowered | None, usual: Callable[[], jax.stages.Lowered], options: dict[str, Any], mesh: Any = None
 ) -> Callable[..., Any]:
     """In one piece, if it can be; as usual if not."""
     if whole is not None:
         with suppress(jax.errors.JaxRuntimeError):
             compiled = whole.compile(compiler_options={**OPTIONS, **options})
             return lambda *args: compiled(*args)[0]
-    return usual().compile(compiler_options=options)
+    compiled = usual().compile(compiler_options=options)
+    return compiled if mesh is None else SpreadCall(mesh, compiled)
 
 
 # No collection of garbage while programs are traced.

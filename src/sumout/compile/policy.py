@@ -95,6 +95,9 @@ SLICE_ENTRIES = 4096
 # Joint values of a slice from which sums take products instead of exponentials: 2.7 and 7 times faster at 16 and 32,
 # while logarithms were 1.4 times faster at 8.
 PRODUCT_VALUES = 16
+# By how much the largest products along a chain shrink from level to level, where they are to be used: their range is
+# 71 nats in single and 672 in double precision. A judgement; where it is too low, sums are taken twice.
+NATS_A_LEVEL = 1.5
 # Times the entries of one sweep that a sum over z may fill: it saves more than that in draws.
 SUM_WORTH = 16
 # Values up to which a site is drawn by Gibbs or summed whatever its factors cost.
@@ -110,7 +113,18 @@ MOST_CHANGE_POINT_VALUES, MOST_BESIDE = 4096, 8
 RUNNING_TOTAL_ENTRIES, RUNNING_TOTAL_GAIN = 1024, 4
 # Values of a change point from which the log likelihood of a datum takes two evaluations, not one for each value.
 MANY_VALUES = 16
+# Entries of tables that are filled at every draw for the log likelihood of data whose sites are drawn, or of which
+# several meet in a datum: 4,000 draws of so many take some seconds.
+LIKELIHOOD_ENTRIES = 2**18
 # Sites that meet in a quadratic form, which holds a matrix of their number squared.
 MOST_QUADRATIC_SITES = 2048
 # Evaluations of the density that cost as much as its gradient.
 GRADIENT_COST = 3
+# Entries (states times values of a site) of all levels of a path of states, for one group of sites: they are listed
+# when a program is read. A run length over 500 steps has 250,000.
+MOST_STATE_ENTRIES = 2**20
+# Joint values of a factor of states and sites: the program is evaluated at each of them.
+MOST_JOINT_STATES = 2**16
+# Sites that meet in a factor from which states are looked for, which takes time; and times as many entries as paths of
+# states have that the sums must fill without them.
+STATES_WORTH_LOOKING, STATES_GAIN = 4, 2

@@ -11,6 +11,7 @@ K² evaluations give the tables of all pairs of two colours. Each round of evalu
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
 from typing import Any
 
 import jax
@@ -46,10 +47,13 @@ class Piece:
     axes: tuple[int, ...] | None
     levels: tuple[int, int]
 
-    def total(self, factors: Sequence[Any]) -> Array:
-        """The sums, or one number if it is the same for all cells."""
-        uniform = None if self.axes is None else self.sums.uniform(factors)
-        return self.sums(factors) if uniform is None else uniform
+    def total(self, factors: Sequence[Any], shape: tuple[int, int]) -> Array:
+        """The sums; for cells in this shape with size 1 where all cells have the same, if they have one."""
+        if self.axes is None:
+            return self.sums(factors)
+        uniform = self.sums.uniform(factors)
+        small = self.sums.small(factors, shape) if uniform is None else uniform.reshape(1, 1)
+        return self.sums(factors) if small is None else small
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +62,14 @@ class Round:
 
     Attributes:
         structure: the reading.
-        num_values: K.
+        sizes: for each set K, how many values its sites have.
         axes: for each set its sites and their values. By role every set is the same: all sites.
         roles: how to evaluate by role; None sets each set's sites in one and the same z.
         pieces: what the factors are for.
     """
 
     structure: Structure
-    num_values: int
+    sizes: tuple[int, ...]
     axes: tuple[Mapping[str, Setting], ...]
     roles: Roles | None
     pieces: tuple[Piece, ...]
@@ -73,24 +77,31 @@ class Round:
     @property
     def evaluations(self) -> int:
         """How many times the factors are evaluated."""
-        return self.num_values ** len(self.axes)
+        return prod(self.sizes)
 
-    def tables(self, x: Array, z: Nuisance, data: Data) -> list[Array]:
-        """For each piece its sums at all joint values, `(K, …, K, cells)`; or `(K, …, K)`, one for all its cells."""
+    def tables(self, x: Array, z: Nuisance, data: Data, shapes: Sequence[tuple[int, int]]) -> list[Array]:
+        """For each piece its sums at all joint values, `(K, …, K, cells)`; or small ones, as `Piece.total` has them.
+
+        Args:
+            x: continuous variables.
+            z: discrete variables.
+            data: the data.
+            shapes: for each group the shape in which its cells are numbered.
+        """
 
         def at(*numbers: Array) -> list[Array]:
             if self.roles is None:
                 placed = reduce(lambda z, axis: place_numbers(z, *axis), zip(self.axes, numbers, strict=True), z)
-                factors = self.structure.spread_factors(x, placed, data)
+                factors = self.structure.live_factors(x, placed, data)
             else:
                 versions = [place_numbers(z, axis, number) for axis, number in zip(self.axes, numbers, strict=True)]
                 sources = {name: setting.source for name, setting in self.axes[0].items()}
                 factors = self.structure.factors_by_role(x, versions, data, self.roles, sources)
-            return [piece.total(factors) for piece in self.pieces]
+            return [piece.total(factors, shapes[piece.group]) for piece in self.pieces]
 
         for axis in reversed(range(len(self.axes))):
             at = jax.vmap(at, in_axes=[0 if i == axis else None for i in range(len(self.axes))])
-        return at(*(jnp.arange(self.num_values) for _ in self.axes))
+        return at(*map(jnp.arange, self.sizes))
 
 
 def fill_tables(
@@ -102,7 +113,8 @@ def fill_tables(
         if isinstance(one, JointRound):
             filled[one.group].whole += one.table(x, z, data)
             continue
-        for piece, table in zip(one.pieces, one.tables(x, z, data), strict=True):
+        shapes = [group.numbering for group in groups]
+        for piece, table in zip(one.pieces, one.tables(x, z, data, shapes), strict=True):
             filled[piece.group].add(piece, table)
     return [filling.tables() for filling in filled]
 
@@ -113,7 +125,7 @@ class _Filling:
     def __init__(self, group: Buckets):
         self.group = group
         self.single: Any = 0.0
-        self.joint: dict[tuple[int, ...], tuple[Array, tuple[int, int]]] = {}
+        self.joint: dict[tuple[int, ...], Part] = {}
         # Where each component is one cell: at all its joint values, by site, and by pair of sites.
         self.whole: Any = 0.0
         self.by_site: Any = 0.0
@@ -126,23 +138,24 @@ class _Filling:
             return
         num_values, num_axes = self.group.num_values, len(piece.axes)
         is_own = max(piece.axes) < self.group.size
-        is_uniform = table.ndim == num_axes
+        is_small = table.ndim == num_axes + 2
         table = table[(slice(num_values),) * num_axes].transpose(
             [*np.argsort(piece.axes), *range(num_axes, table.ndim)]
         )
         sizes = [num_values if axis in piece.axes else 1 for axis in range(self.group.num_axes)]
-        if is_uniform:
-            owners = self._one_for_all(piece.sums.owners[self.group.cell_numbers], with_roots=is_own)
-            owners = owners.reshape(len(owners), *[1] * len(sizes), -1)
-            table = jnp.where(owners, table.reshape(*sizes, 1), 0.0)
+        mask = None
+        if is_small:
+            table = table if self.group.by_level else table.swapaxes(-1, -2)
+            table = jnp.moveaxis(table.reshape(*sizes, *table.shape[-2:]), -2, 0)
+            mask = self._one_for_all(piece.sums.owners[self.group.cell_numbers], with_roots=is_own)
         else:
             table = self._by_cell(table.reshape(*sizes, -1))
+        part = Part(table, mask, piece.levels)
         if is_own:
-            self.single = self.single + table
+            self.single = self.single + part.table
             return
-        before, (low, high) = self.joint.get(tuple(sorted(piece.axes)), (0.0, piece.levels))
-        span = min(low, piece.levels[0]), max(high, piece.levels[1])
-        self.joint[tuple(sorted(piece.axes))] = before + table, span
+        before = self.joint.get(tuple(sorted(piece.axes)))
+        self.joint[tuple(sorted(piece.axes))] = part if before is None else before.plus(part)
 
     def _add_places(self, table: Float[Array, "K places"] | Float[Array, "K K places"]) -> None:
         size, num_axes, num_values = self.group.size, table.ndim - 1, self.group.num_values
@@ -176,8 +189,7 @@ class _Filling:
             by_site = jnp.broadcast_to(self.by_site, (size, self.group.num_values, columns))
             return Tables((add_terms(by_site, self.by_pair) + self.whole)[None], ())
         single = jnp.broadcast_to(self.single, (levels, *(self.group.num_values,) * size, *(1,) * rest, columns))
-        joint = tuple(Part(table, span) for table, span in self.joint.values())
-        return Tables(single.reshape(levels, own, columns), joint)
+        return Tables(single.reshape(levels, own, columns), tuple(self.joint.values()))
 
 
 def is_whole(group: Buckets) -> bool:
@@ -297,4 +309,4 @@ class _Places:
             pieces.append(Piece(int(label[0]), sums, None if at_once else tuple(label[1:].tolist()), span))
         num_values = max(self.groups[piece.group].num_values for piece in pieces)
         settings = tuple(make_settings(self.structure, chosen, num_values) for chosen in sets)
-        return Round(self.structure, num_values, settings, roles, tuple(pieces))
+        return Round(self.structure, (num_values,) * len(settings), settings, roles, tuple(pieces))

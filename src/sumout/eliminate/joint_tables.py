@@ -95,6 +95,6 @@ class JointRound:
         placed = {name: setting.place_each(z[name]) for name, setting in self.settings.items()}
 
         def at(placed: Nuisance) -> Array:
-            return self.sums(self.structure.spread_factors(x, {**z, **placed}, data))
+            return self.sums(self.structure.live_factors(x, {**z, **placed}, data))
 
         return jax.vmap(at)(placed)

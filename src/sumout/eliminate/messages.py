@@ -27,8 +27,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from sumout.compile.policy import FEW_RUNS, WRITTEN_OUT_LEVELS
-from sumout.eliminate.table_parts import Tables, add_parts
+from sumout.compile.policy import FEW_RUNS, PRODUCT_VALUES, WRITTEN_OUT_LEVELS
+from sumout.eliminate.chain_products import log_totals, most_product_levels
+from sumout.eliminate.table_parts import Part, Tables, add_parts
 from sumout.randomness import uniform
 from sumout.tables.logsumexp import invert, log_sum_by, log_sum_exp
 
@@ -100,6 +101,12 @@ class Buckets:
         return numbers.reshape(levels, columns) if self.by_level else numbers.reshape(columns, levels).T
 
     @property
+    def numbering(self) -> tuple[int, int]:
+        """The shape in which cells are numbered one after the other."""
+        levels, columns, _ = self.sites.shape
+        return (levels, columns) if self.by_level else (columns, levels)
+
+    @property
     def by_level(self) -> bool:
         """Whether cells are numbered level by level."""
         return self.sites.shape[1] > FEW_RUNS
@@ -112,7 +119,16 @@ class Buckets:
     def log_total(self, tables: Tables) -> Float[Array, ""]:
         """The logarithm of the sum over all joint values, summed over the trees."""
         single = self._single(tables)
+        if self._by_products:
+            return log_totals(*self._shared(tables), single, jnp.asarray(self.is_padding)).sum()
         return self._go_across(tables, single, self._pass_straight(tables, single), _log_sum)[1]
+
+    @property
+    def _by_products(self) -> bool:
+        """Whether sums are taken by products: of short chains side by side, of few values each."""
+        levels, own, _, _ = self.shape
+        is_chain = self.width == 1 and 1 < levels == self.num_straight + 1
+        return is_chain and self.by_level and own < PRODUCT_VALUES and levels <= most_product_levels()
 
     def draw(self, key: Array, tables: Tables) -> Int[Array, "L C m"]:
         """For each site the number of a value: one joint draw from exp(table), trees independent of each other."""
@@ -264,11 +280,23 @@ class Buckets:
 
     def _joint(self, tables: Tables, low: int, high: int) -> Float[Array, "depth K J C"]:
         """The parts of the tables of some levels that depend on separators, added up; one for all if that is enough."""
-        _, own, joint, columns = self.shape
+        _, own, joint, _ = self.shape
         needed = [part.table for part in tables.joint if part.levels[0] < high and low < part.levels[1]]
         needed = [table[low:high] if len(table) > 1 else table for table in needed]
-        needed = needed or [jnp.zeros((1, *(1,) * self.num_axes, columns), tables.single.dtype)]
-        return add_parts(needed, (self.num_values,) * self.num_axes).reshape(-1, own, joint, columns)
+        needed = needed or [jnp.zeros((1, *(1,) * self.num_axes, self.sites.shape[1]), tables.single.dtype)]
+        added = add_parts(needed, (self.num_values,) * self.num_axes)
+        return added.reshape(-1, own, joint, added.shape[-1])
+
+    def _shared(self, tables: Tables) -> tuple[Float[Array, "depth K J columns"], Array]:
+        """The joint tables of straight levels, in one column if they are the same in all that have them; and which."""
+        straight, columns = self.num_straight, self.sites.shape[1]
+        is_one = len(tables.joint) == 1 and tables.joint[0].mask is not None
+        if not is_one:
+            return self._joint(tables, 0, straight), jnp.ones((straight, columns), bool)
+        (part,) = tables.joint
+        one = Tables(tables.single, (Part(part.content, None, part.levels),))
+        mask = part.mask[:straight] if len(part.mask) > 1 else part.mask
+        return self._joint(one, 0, straight), jnp.broadcast_to(mask, (straight, columns))
 
     def _spread(self, message: Float[Array, "*n J C"]) -> Float[Array, "*n K J C"]:
         """A message as it is added to the parent's table, straight on; of size 1 where it does not vary."""

@@ -8,6 +8,7 @@ share no factor with another of S are handled as a block, the others as trees of
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +21,8 @@ from sumout.eliminate.grid import find_grids
 from sumout.eliminate.joint_tables import JointRound
 from sumout.eliminate.layout import build_buckets, build_grid, grid_axes
 from sumout.eliminate.messages import Buckets
-from sumout.eliminate.table_parts import Tables
+from sumout.eliminate.state_chains import StateChains
+from sumout.eliminate.state_tables import StateTables
 from sumout.model.program import Data, Nuisance
 from sumout.moves.gibbs import Gibbs
 from sumout.moves.move import NuisanceMove
@@ -36,7 +38,7 @@ from sumout.tables.factor_sums import Sums, build_sums
 class Trees:
     """Buckets and the sites they stand for: the place of each member of a block in the cells, and its values."""
 
-    buckets: Buckets
+    buckets: Buckets | StateChains
     block: Block
     cells: np.ndarray
     values: np.ndarray
@@ -57,6 +59,7 @@ class Summation(NuisanceMove):
         trees: the others.
         rounds: how the tables of the trees are filled.
         free: the sum of the factors that depend on none of them; None if there are none.
+        paths: sites that are summed out along paths of states, and how their tables are filled.
     """
 
     structure: Structure
@@ -65,18 +68,20 @@ class Summation(NuisanceMove):
     trees: tuple[Trees, ...]
     rounds: tuple[Round | JointRound, ...]
     free: Sums | None
+    paths: tuple[tuple[Trees, StateTables], ...] = ()
 
     @property
     def evaluations(self) -> int:
         """How many times the factors are evaluated to draw the sites."""
-        in_tables = sum(filling.evaluations for filling in self.rounds)
+        in_tables = sum(filling.evaluations for filling in (*self.rounds, *(tables for _, tables in self.paths)))
         return sum(block.evaluations for block in self.blocks) + in_tables
 
     def log_density(self, x: Array, z: Nuisance, data: Data) -> Float[Array, ""]:
         """Log density with the sites summed out; their values in z are not looked at."""
         total = self.structure.rest(x, z, data)
         if self.free is not None:
-            total += self.free(self.structure.spread_factors(x, z, data))[0]
+            free = self.free(self.structure.live_factors(x, z, data))[0]
+            total += jnp.where(free == -jnp.inf, -jnp.inf, free)  # no derivative there
         for block in self.blocks:
             total += block.log_totals(x, z, data).sum()
         for trees, table in self._tables(x, z, data):
@@ -85,7 +90,7 @@ class Summation(NuisanceMove):
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """The sites drawn jointly from their conditional given x and the rest of z; the others as they are."""
-        number = len(self.blocks) + len(self.trees)
+        number = len(self.blocks) + len(self.trees) + len(self.paths)
         keys = iter([key] if number == 1 else split(key, number))
         tables = self._tables(x, z, data)
         for block in self.blocks:
@@ -145,9 +150,11 @@ class Summation(NuisanceMove):
             found = found.at[: buckets.num_values, members].set(beliefs.T)
         return found
 
-    def _tables(self, x: Array, z: Nuisance, data: Data) -> list[tuple[Trees, Tables]]:
-        groups = [trees.buckets for trees in self.trees]
-        return list(zip(self.trees, fill_tables(self.rounds, groups, x, z, data), strict=True))
+    def _tables(self, x: Array, z: Nuisance, data: Data) -> list[tuple[Trees, Any]]:
+        groups = [trees.buckets for trees in self.trees if isinstance(trees.buckets, Buckets)]
+        filled = fill_tables(self.rounds, groups, x, z, data)
+        along_paths = [(trees, tables(x, z, data)) for trees, tables in self.paths]
+        return [*zip(self.trees, filled, strict=True), *along_paths]
 
 
 def _fill(found: Array, sites: np.ndarray, rows: Array) -> Array:
@@ -161,19 +168,33 @@ def as_index(sites: np.ndarray) -> np.ndarray | slice:
     return slice(int(sites[0]), int(sites[0]) + len(sites)) if in_a_row else sites
 
 
-def _by_cell(buckets: Buckets, by_site: Float[Array, "K sites"]) -> Float[Array, "L C m K"]:
+def _by_cell(buckets: Buckets | StateChains, by_site: Float[Array, "K sites"]) -> Float[Array, "L C m K"]:
     """What belongs to the sites, as the buckets have them; 0 where there is none."""
     is_site = (buckets.sites >= 0)[..., None]
     return jnp.where(is_site, by_site[: buckets.num_values].T[np.maximum(buckets.sites, 0)], 0.0)
 
 
 def build_summation(
-    structure: Structure, components: Sequence[Component], patterns: Sequence[Pattern] = PATTERNS
+    structure: Structure,
+    components: Sequence[Component],
+    patterns: Sequence[Pattern] = PATTERNS,
+    paths: Sequence[StateTables] = (),
+    states: np.ndarray | None = None,
 ) -> Summation:
-    """The sums over some components."""
+    """The sums over some components, and along some paths of states.
+
+    Args:
+        structure: the reading.
+        components: of sites that are not on the paths.
+        patterns: those that may be used.
+        paths: of other sites.
+        states: mask over the sites of the structure that are states on the paths.
+    """
     summed = np.zeros(structure.num_sites, bool)
     for component in components:
         summed[component.sites] = True
+    for tables in paths:
+        summed[tables.chains.sites[tables.chains.sites >= 0]] = True
     chains = [component.sites for component in components if _is_chain(component)]
     alone = [component.sites for component in components if component.alone]
     grids = find_grids(structure, chains, alone)
@@ -204,7 +225,9 @@ def build_summation(
     rounds = plan_rounds(structure, buckets, np.concatenate(axes), summed) if buckets else ()
     trees = tuple(_trees(structure, one) for one in buckets)
     blocks = _blocks(structure, alone[~in_grid[alone]], patterns)
-    return Summation(structure, summed, blocks, trees, rounds, _free(structure, summed))
+    free = _free(structure, summed if states is None else summed | states)
+    along_paths = tuple((_trees(structure, tables.chains), tables) for tables in paths)
+    return Summation(structure, summed, blocks, trees, rounds, free, along_paths)
 
 
 def _is_chain(component: Component) -> bool:
@@ -239,7 +262,7 @@ def _blocks(structure: Structure, sites: np.ndarray, patterns: Sequence[Pattern]
     return tuple(blocks)
 
 
-def _trees(structure: Structure, buckets: Buckets) -> Trees:
+def _trees(structure: Structure, buckets: Buckets | StateChains) -> Trees:
     flat, count = buckets.sites.ravel(), buckets.num_values
     members = np.sort(flat[flat >= 0])
     names = [name for name, numbers in structure.site_numbers.items() if np.isin(numbers, members).any()]

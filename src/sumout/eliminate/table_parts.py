@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import groupby
 from math import prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,19 +15,34 @@ from jaxtyping import Array, Float
 from sumout.compile.policy import FEW_AXES, SELECTED_ENTRIES
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=["levels"])
+@partial(jax.tree_util.register_dataclass, data_fields=["content", "mask"], meta_fields=["levels"])
 @dataclass(frozen=True, eq=False)
 class Part:
     """A part of the tables that depends on some of the separator.
 
     Attributes:
-        table: `(levels or 1, K, …, K, columns)` with an axis for each site of the cell and of its separator, of size 1
-            along those on which it does not vary, and along the levels where all of a column are alike.
+        content: `(levels or 1, K, …, K, columns or 1)` with an axis for each site of the cell and of its separator, of
+            size 1 along those on which it does not vary.
+        mask: `(levels or 1, columns)` which cells have it; in the others it is zero. None if all have.
         levels: the first level it is needed for and the first for which it is not any more; elsewhere it is zero.
     """
 
-    table: Float[Array, "depth *axes columns"]
+    content: Float[Array, "depth *axes columns"]
+    mask: Any
     levels: tuple[int, int]
+
+    @property
+    def table(self) -> Float[Array, "depth *axes columns"]:
+        """The part in all columns."""
+        if self.mask is None:
+            return self.content
+        mask = self.mask.reshape(len(self.mask), *(1,) * (self.content.ndim - 2), -1)
+        return jnp.where(mask, self.content, 0.0)
+
+    def plus(self, other: "Part") -> "Part":
+        """The sum of two parts along the same axes."""
+        levels = min(self.levels[0], other.levels[0]), max(self.levels[1], other.levels[1])
+        return Part(self.table + other.table, None, levels)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["single", "joint"], meta_fields=[])

@@ -70,7 +70,7 @@ class Choices:
         if others & (self._from_x | self._from_z):
             return None
         first, *rest = choices
-        if any(self._are_from_x(choice.cases) != self._are_from_x(first.cases) for choice in rest):
+        if any(self.are_from_x(choice.cases) != self.are_from_x(first.cases) for choice in rest):
             return None
         each = []
         for number in range(len(first.cases)):
@@ -100,8 +100,9 @@ class Choices:
             if any(id(operand) in kind for operand in operands):
                 kind.update(map(id, results))
 
-    def _are_from_x(self, cases: Sequence[Any]) -> list[bool]:
-        return [id(case) in self._from_x for case in cases]
+    def are_from_x(self, values: Sequence[Any]) -> list[bool]:
+        """Which of some values are computed from x."""
+        return [id(value) in self._from_x for value in values]
 
 
 def _is_in_place(eqn: Any) -> bool:
@@ -125,11 +126,16 @@ def flatten(fn: Callable[..., Any], x: Any, z: Any, data: Any) -> ClosedJaxpr:
     return closed
 
 
-def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1) -> ClosedJaxpr:
+def _retrace(
+    closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1, is_body: bool = False
+) -> ClosedJaxpr:
     """Written out; of its arguments so many are x, and so many after them z."""
 
     def write_out(*args: Any) -> list[Any]:
-        choices = Choices(args[:num_x], args[num_x : num_x + num_z])
+        if is_body:  # of a loop: what may be x, and nothing that is certain to be z
+            choices = Choices([arg for arg in args if jnp.issubdtype(arg.dtype, jnp.inexact)])
+        else:
+            choices = Choices(args[:num_x], args[num_x : num_x + num_z])
         return _run(alive.jaxpr, alive.consts, args, choices)
 
     args = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars]
@@ -137,7 +143,7 @@ def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1
     flat = simplify(jax.make_jaxpr(write_out)(*args))
     # Running a loop at once may bring calls to light that were hidden in it.
     has_calls = any(row_of(eqn).kind is Kind.CALL for eqn in flat.jaxpr.eqns)
-    return _retrace(flat, num_x, num_z, times + 1) if has_calls and times < MOST_TIMES else flat
+    return _retrace(flat, num_x, num_z, times + 1, is_body) if has_calls and times < MOST_TIMES else flat
 
 
 def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], choices: Choices) -> list[Any]:
@@ -148,7 +154,7 @@ def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], choices: Choi
         if kind is Kind.CALL:
             results = _run(*body(eqn), operands, choices)
         elif kind is Kind.SCAN:
-            results = _run_scan(eqn, operands)
+            results = _run_scan(eqn, operands, choices.are_from_x(operands))
         elif kind is Kind.CONTRACTION and _is_scalar(eqn.outvars[0]):
             results = [_inner_product(eqn, operands)]
         else:
@@ -178,11 +184,11 @@ def _inner_product(eqn: Any, operands: list[Any]) -> Any:
     return jnp.sum(a * b).astype(eqn.outvars[0].aval.dtype)
 
 
-def _run_scan(eqn: Any, operands: list[Any]) -> list[Any]:
+def _run_scan(eqn: Any, operands: list[Any], is_from_x: list[bool]) -> list[Any]:
     names = ("num_consts", "num_carry", "length", "reverse")
     try:
-        loop = Loop(_retrace(eqn.params["jaxpr"]), *(eqn.params[name] for name in names))
-        results = run_at_once(loop, operands)
+        loop = Loop(_retrace(eqn.params["jaxpr"], is_body=True), *(eqn.params[name] for name in names))
+        results = run_at_once(loop, operands, is_from_x)
     except Exception as error:
         note_unforeseen("a loop for all steps at once", error)
         results = None

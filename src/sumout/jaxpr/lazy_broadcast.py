@@ -11,7 +11,7 @@ and b for all columns, is that of a few numbers each, and so is that of `table[i
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -25,28 +25,8 @@ from jax.extend.core import Jaxpr, Var
 from sumout.jaxpr.equations import bind
 from sumout.jaxpr.primitives import Kind, is_elementwise, row_of
 from sumout.jaxpr.singular_points import logarithm_of, multiply, with_rule
+from sumout.jaxpr.spread import Combination, Spread, combine, look_ups, multiply_later, sum_product
 from sumout.jaxpr.walk import arguments, shape_of, walk
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["content"], meta_fields=["shape", "source"])
-@dataclass(frozen=True, eq=False)
-class Spread:
-    """An array whose content does not vary along the axes where `content` has size 1.
-
-    Attributes:
-        content: the array, as small as may be.
-        shape: what it stands for.
-        source: what a single number comes from; two numbers of the same source are equal. None where it is not known.
-    """
-
-    content: Any
-    shape: tuple[int, ...]
-    source: Hashable = None
-
-    @property
-    def full(self) -> Any:
-        """The array laid out."""
-        return self.content if self.content.shape == self.shape else jnp.broadcast_to(self.content, self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,66 +57,6 @@ class Deferred:
         return jnp.broadcast_to(self.content, self.shape)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["numbers", "weights"], meta_fields=["shape", "source"])
-@dataclass(frozen=True, eq=False)
-class Combination:
-    """Σ number · weights: y log p + (1 − y) log(1 − p), with p one number and y an array of data.
-
-    Sums of it over data are the numbers times sums of weights, sufficient statistics, which do not depend on p.
-
-    Attributes:
-        numbers: of one element each.
-        weights: for each an array. Where it is zero, the product is, whatever the number.
-        shape: what it stands for.
-    """
-
-    numbers: tuple[Any, ...]
-    weights: tuple[Any, ...]
-    shape: tuple[int, ...]
-    source: Hashable = None
-
-    @cached_property
-    def content(self) -> Any:
-        """The array, as small as may be."""
-        pairs = zip(self.numbers, self.weights, strict=True)
-        return reduce(jnp.add, [multiply(jnp.reshape(number, ()), each) for number, each in pairs])
-
-    @property
-    def full(self) -> Any:
-        """The array laid out."""
-        return jnp.broadcast_to(self.content, self.shape)
-
-    def sum_by(self, add_up: Callable[[Any], Any], weights: Sequence[Any]) -> Any:
-        """Σ number · (sums of its weights). Weights that cancel do not make up for a number that is −∞."""
-        terms = []
-        for number, each in zip(self.numbers, weights, strict=True):
-            number = jnp.reshape(number, ())
-            finite, infinite = add_up(each), add_up(jnp.abs(each))
-            terms.append(multiply(number, jnp.where(jnp.isfinite(number), finite, infinite)))
-        return reduce(jnp.add, terms)
-
-    def times(self, factor: Any) -> "Combination":
-        """All numbers times another."""
-        numbers = tuple(multiply(jnp.reshape(c, ()), jnp.reshape(factor, ())) for c in self.numbers)
-        return Combination(numbers, self.weights, self.shape)
-
-
-def _combine(eqn: Any, operands: list[Any]) -> Combination | None:
-    """The result of an equation as a combination of weights; None where it is not one."""
-    out, name = shape_of(eqn.outvars[0]), eqn.primitive.name
-    logarithm = logarithm_of(eqn)
-    if logarithm is not None:
-        first, second = operands
-        if second.content.size > 1 or first.content.size <= SMALL_WEIGHTS or not isinstance(first, Spread):
-            return None
-        number = with_rule(logarithm, False).bind(second.content, accuracy=None)
-        return Combination((number,), (first.content,), out)
-    if name == "add" and all(isinstance(o, Combination) for o in operands):
-        a, b = operands
-        return Combination((*a.numbers, *b.numbers), (*a.weights, *b.weights), out)
-    return None
-
-
 def evaluate(
     jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], given: Mapping[Var, Any] | None = None
 ) -> dict[Var, Spread]:
@@ -160,10 +80,13 @@ def evaluate(
 
 def run_equation(eqn: Any, operands: list[Any]) -> list[Any]:
     """The results of one equation, laid out only if need be."""
-    deferred = (_combine(eqn, operands) or _defer(eqn, operands)) if len(eqn.outvars) == 1 else None
+    rules = (combine, _move, multiply_later, _defer) if len(eqn.outvars) == 1 else ()
+    deferred = next((found for rule in rules if (found := rule(eqn, operands)) is not None), None)
     if deferred is not None:
         return [deferred]
     results = _content(eqn, operands)
+    if isinstance(results, Combination):
+        return [results]
     if results is None:
         results = bind(eqn, [operand.full for operand in operands])
     source = _source(eqn, operands)
@@ -289,7 +212,25 @@ def literal(constant: Any) -> Spread:
     return Spread(value, value.shape, (value.dtype, np.asarray(constant.val).tobytes()) if value.size == 1 else None)
 
 
-def _content(eqn: Any, operands: list[Spread]) -> list[Any] | None:
+MOVED = frozenset(("broadcast_in_dim", "expand_dims", "reshape", "slice", "squeeze", "transpose"))
+
+
+def _move(eqn: Any, operands: list[Any]) -> Combination | None:
+    """A combination whose elements are moved: its numbers and weights are."""
+    if eqn.primitive.name not in MOVED or not isinstance(operands[0], Combination) or len(operands) > 1:
+        return None
+    (operand,) = operands
+
+    def move(content: Any) -> Any:
+        found = _content(eqn, [Spread(content, operand.shape)])
+        return None if found is None else found[0]
+
+    numbers, weights = (tuple(map(move, parts)) for parts in (operand.numbers, operand.weights))
+    is_moved = all(part is not None for part in (*numbers, *weights))
+    return Combination(numbers, weights, shape_of(eqn.outvars[0])) if is_moved else None
+
+
+def _content(eqn: Any, operands: list[Spread]) -> Any:
     """The content of the results from the content of the operands, or None if they must be laid out."""
     name, params = eqn.primitive.name, eqn.params
     first: Any = operands[0].content if operands else None
@@ -344,6 +285,9 @@ def _concatenate(operands: list[Spread], axis: int) -> list[Any]:
 def _reduce(eqn: Any, operands: list[Spread]) -> list[Any]:
     """Laid out along the axes that are reduced."""
     (operand,) = operands
+    summed = sum_product(eqn, operand)
+    if summed is not None:
+        return summed
     wanted = [
         size if axis in eqn.params["axes"] else operand.content.shape[axis] for axis, size in enumerate(operand.shape)
     ]
@@ -370,7 +314,7 @@ def _reshape(content: Any, old: tuple[int, ...], new: tuple[int, ...]) -> list[A
     return [content.reshape([1 if n == 1 else next(sizes) for n in new])]
 
 
-def _gather(eqn: Any, operands: list[Spread]) -> list[Any] | None:
+def _gather(eqn: Any, operands: list[Spread]) -> Any:
     """One index for all, or one row for all: look up there and nowhere else."""
     operand, indices = operands
     numbers = eqn.params["dimension_numbers"]
@@ -401,7 +345,7 @@ def _gather(eqn: Any, operands: list[Spread]) -> list[Any] | None:
     return [column.reshape([next(sizes) if axis in batch else 1 for axis in range(len(shape_of(eqn.outvars[0])))])]
 
 
-def _choose_entry(operand: Spread, indices: Spread, axis: int, mode: str, batch: tuple[int, ...]) -> list[Any] | None:
+def _choose_entry(operand: Spread, indices: Spread, axis: int, mode: str, batch: tuple[int, ...]) -> Any:
     """Look-ups in short rows, fewer than there are look-ups: entries are chosen one by one."""
     length = operand.shape[axis]
     if length > SHORT_ROW or operand.content.size * SMALLER > indices.content.size * length:
@@ -415,9 +359,10 @@ def _choose_entry(operand: Spread, indices: Spread, axis: int, mode: str, batch:
         return None
     # The rows with their batch axes in the order of the indices' and the entries last, as the look-ups have theirs.
     rows = jnp.moveaxis(operand.content, axis, -1)
-    numbers = jnp.clip(numbers, 0, length - 1) if mode == "clip" else numbers
-    shape = jnp.broadcast_shapes(numbers.shape, (*rows.shape[:-1], 1))
-    found = jnp.full(shape, jnp.nan if is_float else 0, rows.dtype)
+    if is_float:
+        return look_ups(rows, numbers, mode == "fill", tuple(indices.shape[:-1]))
+    numbers = jnp.clip(numbers, 0, length - 1)
+    found = jnp.zeros(jnp.broadcast_shapes(numbers.shape, (*rows.shape[:-1], 1)), rows.dtype)
     for entry in range(length):
         found = jnp.where(numbers == entry, rows[..., entry : entry + 1], found)
     return [found]

@@ -12,7 +12,8 @@ steps (`vmap`), as soon as its operands are there. A carry is there
 - as soon as what it is set to is there for all steps: the same, moved on by one step.
 
 What is never there stays a loop: a true recurrence, and what cannot be run for all steps. So does, but for its sums, a
-loop too large to be laid out.
+loop too large to be laid out. A recurrence that continuous variables do not enter, such as q = q (1 − z), "nothing has
+happened yet", is a loop of its own, and all that it is used for is run for all steps: there each step stands by itself.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from sumout.errors import note_unforeseen
 from sumout.jaxpr.equations import bind, is_exact, is_known, trace
 from sumout.jaxpr.numpy_evaluation import compute
 from sumout.jaxpr.primitives import Kind, row_of
-from sumout.jaxpr.walk import all_equations, equations_within, read, variables
+from sumout.jaxpr.walk import all_equations, equations_within, following, read, variables
 
 # Run one equation in the body of a loop for all steps at once.
 #
@@ -193,8 +194,14 @@ class Loop:
         return _largest(self.body.jaxpr) * self.length <= MOST_ELEMENTS
 
 
-def run_at_once(loop: Loop, operands: Sequence[Any]) -> list[Any] | None:
-    """The results of a loop with no more of it left a loop than must be; None if that is all of it."""
+def run_at_once(loop: Loop, operands: Sequence[Any], is_from_x: Sequence[bool]) -> list[Any] | None:
+    """The results of a loop with no more of it left a loop than must be; None if that is all of it.
+
+    Args:
+        loop: the loop.
+        operands: for it.
+        is_from_x: which of them follow from continuous variables, or may.
+    """
     jaxpr, first_x = loop.body.jaxpr, loop.num_consts + loop.num_carry
     if loop.length == 0:
         return None
@@ -207,7 +214,7 @@ def run_at_once(loop: Loop, operands: Sequence[Any]) -> list[Any] | None:
         **pair(jaxpr.invars[first_x:], operands[first_x:], varies=True),
         **pair([loop.carry_in[i] for i in sums], [jnp.zeros_like(init[i]) for i in sums], varies=False),
     }
-    recurring = _run_body(loop, init, env)
+    recurring = _run_body(loop, init, env, is_from_x)
     there = [i for i, v in enumerate(jaxpr.outvars) if i not in recurring and is_there(env, v)]
     found = dict(zip(there, read(env, [jaxpr.outvars[i] for i in there], of_literal), strict=True))
     if not found and len(recurring) == loop.num_carry:
@@ -225,9 +232,10 @@ def run_at_once(loop: Loop, operands: Sequence[Any]) -> list[Any] | None:
     return [result(i) for i in range(len(jaxpr.outvars))]
 
 
-def _run_body(loop: Loop, init: Sequence[Any], env: Env) -> list[int]:
+def _run_body(loop: Loop, init: Sequence[Any], env: Env, is_from_x: Sequence[bool]) -> list[int]:
     """Run all that can be run for all steps, into `env`, and say which carries recur."""
     waiting = [i for i in range(loop.num_carry) if loop.carry_in[i] not in env]
+    is_split = False
     equations, progress = list(loop.body.jaxpr.eqns), loop.is_small
     while progress:
         arrived = {i: steps for i in waiting if (steps := _carry(loop, i, init[i], env)) is not None}
@@ -236,7 +244,55 @@ def _run_body(loop: Loop, init: Sequence[Any], env: Env) -> list[int]:
         left = [eqn for eqn in equations if not run_for_all(eqn, env, loop.length)]
         progress = bool(arrived) or len(left) < len(equations)
         equations = left
+        if not progress and not is_split:
+            is_split = True
+            apart = _free_of_x(loop, waiting, is_from_x)
+            env.update(zip([loop.carry_in[i] for i in apart], _recur(loop, init, env, apart), strict=True))
+            waiting = [i for i in waiting if i not in apart]
+            progress = bool(apart)
     return waiting
+
+
+def _free_of_x(loop: Loop, waiting: list[int], is_from_x: Sequence[bool]) -> list[int]:
+    """Those of some carries that recur among themselves, without continuous variables entering."""
+    jaxpr, apart = loop.body.jaxpr, list(waiting)
+    while apart:
+        others = [v for i, v in enumerate(loop.carry_in) if i in waiting and i not in apart]
+        tainted = {v for v, is_one in zip(jaxpr.invars, is_from_x, strict=True) if is_one} | set(others)
+        tainted = following(loop.body, tainted)
+        kept = [i for i in apart if loop.carry_in[i] not in tainted and loop.carry_out[i] not in tainted]
+        if len(kept) == len(apart):
+            break
+        apart = kept
+    return apart
+
+
+def _recur(loop: Loop, init: Sequence[Any], env: Env, apart: list[int]) -> list[Steps]:
+    """Some carries as each step finds them, by a loop over nothing else."""
+    if not apart:
+        return []
+    jaxpr = loop.body.jaxpr
+    rest, _ = partial_eval.dce_jaxpr(jaxpr, [i in apart for i in range(len(jaxpr.outvars))], instantiate=True)
+    run = jaxpr_as_fun(ClosedJaxpr(rest, loop.body.consts))
+    used = set(variables([v for eqn in rest.eqns for v in eqn.invars]) + variables(rest.outvars))
+    carried = [loop.carry_in[i] for i in apart]
+    varying = [v for v in jaxpr.invars if v in env and env[v].varies and v in used]
+
+    def step(carry: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
+        local = dict(zip([*varying, *carried], [*rows, *carry], strict=True))
+        operands = [local[v] if v in local else _any_step(env, v) for v in jaxpr.invars]
+        return run(*operands), carry
+
+    rows = [env[v].value for v in varying]
+    _, found = lax.scan(step, [jnp.asarray(init[i]) for i in apart], rows, loop.length, reverse=loop.reverse)
+    return [Steps(one, True) for one in found]
+
+
+def _any_step(env: Env, variable: Any) -> Any:
+    """A value that is the same at every step; zeros for one that is not looked at."""
+    if variable in env and not env[variable].varies:
+        return env[variable].value
+    return jnp.zeros(variable.aval.shape, variable.aval.dtype)
 
 
 def _carry(loop: Loop, i: int, init: Any, env: Env) -> Steps | None:

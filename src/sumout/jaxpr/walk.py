@@ -106,8 +106,13 @@ def cut(closed: ClosedJaxpr, outputs: Sequence[Atom], given: Collection[Var] = (
     """The part of a program that `outputs` need; variables in `given` are arguments, after those there are already."""
     jaxpr, given = closed.jaxpr, list(dict.fromkeys(given))
     invars = [*jaxpr.invars, *(v for v in given if v not in jaxpr.invars)]
-    part = jaxpr.replace(invars=invars, outvars=list(outputs), eqns=needed(jaxpr.eqns, outputs, given))
-    return ClosedJaxpr(part, closed.consts)
+    # What an equation computes beside what is needed of it is not to take the place of an argument.
+    spare = set(given)
+    eqns = [
+        eqn if spare.isdisjoint(eqn.outvars) else eqn.replace(outvars=[Var(v.aval) if v in spare else v for v in eqn.outvars])
+        for eqn in needed(jaxpr.eqns, outputs, given)
+    ]
+    return ClosedJaxpr(jaxpr.replace(invars=invars, outvars=list(outputs), eqns=eqns), closed.consts)
 
 
 def following(closed: ClosedJaxpr, start: Iterable[Var]) -> set[Var]:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Array
 
+from sumout.calls import html_of
 from sumout.errors import OptionError
 from sumout.kernels.leapfrog import Point
 from sumout.model.program import Data, Nuisance
@@ -41,6 +42,9 @@ class Kernel:
         if self.step_size is not None and not self.step_size > 0:
             name = type(self).__name__
             raise OptionError(f"{name}: step_size={self.step_size!r} must be positive, or None to tune it.")
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def bind(self, target: Target) -> "Kernel":
         """The kernel for one target."""

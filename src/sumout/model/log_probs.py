@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import jax
+import numpy as np
 from jaxtyping import Array
 from numpyro.distributions import Distribution
 
@@ -31,18 +32,47 @@ def _once(traced: Callable[[Any, Any], Any], fn: Any, value: Any, plainly: Calla
     """By the function that is traced once if that can be; where it fails, so may the other, and says why."""
     if _is_plain(fn):
         with suppress(Exception):
-            return traced(fn, value)
+            return traced(_InOrder(fn), value)
     return plainly()
 
 
 @jax.jit
-def _log_prob(fn: Any, value: Any) -> Any:
-    return _by_default(fn).log_prob(value)
+def _log_prob(ordered: "_InOrder", value: Any) -> Any:
+    return _by_default(ordered.fn).log_prob(value)
 
 
 @jax.jit
-def _is_inside(fn: Any, value: Any) -> Any:
-    return _by_default(fn).support(value)
+def _is_inside(ordered: "_InOrder", value: Any) -> Any:
+    return _by_default(ordered.fn).support(value)
+
+
+@jax.tree_util.register_pytree_node_class
+class _InOrder:
+    """A distribution whose arrays come in the order of their names.
+
+    NumPyro's own order is that of a set, another one in every process: what is traced in several must be the same.
+    """
+
+    def __init__(self, fn: Any):
+        self.fn = fn
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        """The arrays, and what else there is."""
+        values, rest = self.fn.tree_flatten()
+        if type(self.fn).tree_flatten is not Distribution.tree_flatten:
+            return values, (type(self.fn), rest, None)
+        order = tuple(np.argsort(type(self.fn).gather_pytree_data_fields()).tolist())
+        ordered = [values[i] for i in order]
+        inner = tuple(_InOrder(value) if isinstance(value, Distribution) else value for value in ordered)
+        return inner, (type(self.fn), rest, order)
+
+    @classmethod
+    def tree_unflatten(cls, known: Any, values: tuple[Any, ...]) -> "_InOrder":
+        """The distribution again."""
+        kind, rest, order = known
+        plain = [value.fn if isinstance(value, _InOrder) else value for value in values]
+        placed = plain if order is None else [plain[order.index(i)] for i in range(len(plain))]
+        return cls(kind.tree_unflatten(rest, tuple(placed)))
 
 
 def _by_default(fn: Any) -> Any:

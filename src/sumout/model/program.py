@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sumout.calls import html_of
 from sumout.errors import ModelError, OptionError
 from sumout.model.kin import Kin
 from sumout.model.packing import Packs
@@ -217,6 +218,12 @@ class Program:
                     "it a size of at least 1 (are the data empty?)."
                 )
 
+    def __repr__(self) -> str:
+        return "\n".join(describe_program(self))
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
     def remember(self, label: Hashable, make: Callable[[], T]) -> T:
         """What `make` returned when it was first called under this label; in single and double precision apart."""
         label = (label, jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
@@ -339,3 +346,36 @@ class Program:
         z = {name: jax.ShapeDtypeStruct(site.shape, site.dtype) for name, site in self.z.items()}
         data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), self.data)
         return x, z, data
+
+
+MOST_NAMED = 6  # sites, or data, in a line
+MOST_LENGTH = 110  # of a line
+
+
+def describe_program(program: Program) -> list[str]:
+    """A program in at most five lines: its size, its latents, its data, and whom to ask for more."""
+    num_data = sum(int(np.prod(np.shape(value))) for value in program.observed.values())
+    numbers = {"continuous coordinate": program.num_x, "discrete site": program.num_z, "observation": num_data}
+    lines = [f"{program.name}: {', '.join(counted(number, thing) for thing, number in numbers.items())}"]
+    continuous = [_shaped(name, site.shape) for name, site in program.x.items()]
+    discrete = [f"{_shaped(name, site.shape)} in {site.support}" for name, site in program.z.items()]
+    data = [_shaped(name, np.shape(value)) for name, value in program.observed.items()]
+    for label, named in (("continuous", continuous), ("discrete", discrete), ("observed", data)):
+        if named:
+            lines.append(f"  {label}: {_listed(named, MOST_LENGTH - len(label))}")
+    return [*lines, "  sumout.explain(program) says what will be done; sumout.sample(program) does it"]
+
+
+def counted(number: int, thing: str) -> str:
+    """As in "1 site" and "2 sites"."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def _shaped(name: str, shape: tuple[int, ...]) -> str:
+    return f"{name} ({' × '.join(f'{size:,}' for size in shape)})" if shape else name
+
+
+def _listed(names: list[str], length: int) -> str:
+    """As many as have room."""
+    kept = next(n for n in range(min(len(names), MOST_NAMED), 0, -1) if n == 1 or len(", ".join(names[:n])) <= length)
+    return ", ".join(names[:kept]) + (f" and {len(names) - kept:,} more" if len(names) > kept else "")

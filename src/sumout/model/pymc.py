@@ -34,6 +34,7 @@ from sumout.jaxpr.equations import used_inputs
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.numpyro_sites import find_forward
 from sumout.model.program import ContinuousSite, DiscreteSite, Program
+from sumout.model.pymc_counts import PyMCCounts
 from sumout.model.pymc_data import (
     Inputs,
     all_variables,
@@ -136,6 +137,7 @@ def _program(model: pm.Model) -> Program:
         log_terms_named=partial(made.log_terms, made.terms),
         log_joint_without_jacobian=partial(made.log_joint_without, forward, is_jacobian=False),
         draw_forward_named=draw_forward,
+        count_terms_named=None if is_scaled else made.find_counts(model, forward),
         forward=forward,
         observed={rv.name: inputs.value_of(model.rvs_to_values[rv]) for rv in observed_variables(model)},
         constant=_constant_data(model),
@@ -206,6 +208,20 @@ class _Model:
         without, sites = self.log_joint_without, self.sites
         names = find_forward(counts, without, sites.continuous, sites.discrete, self.inputs.data)
         return names, self._draw(model, [rvs[name] for name in names]) if names else None
+
+    def find_counts(self, model: pm.Model, forward: Sequence[str]) -> PyMCCounts | None:
+        """What is known of the laws for sums over counts; None where no count is part of the density."""
+        sites = self.sites.discrete.items()
+        counts = [name for name, site in sites if isinstance(site.support, Count) and name not in forward]
+        if not counts:
+            return None
+        laws = {rv.name: rv for rv in all_variables(model) if rv.name in self.terms and rv.name not in forward}
+        return PyMCCounts(model, self.inputs, self.sites.values, counts, laws, partial(self._plain_terms, forward))
+
+    def _plain_terms(self, left_out: Sequence[str], x: Named, z: Named, data: Named) -> dict[str, Array]:
+        """The terms but for some, in the coordinates of the user."""
+        found = zip(self.terms, self._run(self._without_jacobian, x, z, data), strict=True)
+        return {name: jnp.asarray(term, float) for name, term in found if name not in left_out}
 
     def _draw(self, model: pm.Model, drawn: list[Any]) -> Callable[..., Named] | None:
         """A function that draws some variables given all others; None where PyTensor cannot do so by JAX."""

@@ -20,7 +20,7 @@ from pymc.distributions.simulator import SimulatorRV
 from pymc.distributions.truncated import TruncatedRV
 from pytensor import scalar as ps
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random import basic as laws
@@ -45,7 +45,7 @@ def is_discrete(rv: Variable) -> bool:
     if isinstance(op, CensoredRV):
         return is_discrete(rv.owner.inputs[0])  # pyright: ignore[reportOptionalMemberAccess]
     if isinstance(op, TruncatedRV):
-        return is_discrete(_base_of_truncated(rv.owner))
+        return is_discrete(base_of_truncated(rv.owner))
     return np.dtype(rv.type.dtype).kind in "biu"  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -113,8 +113,9 @@ def _is_random(variable: Variable) -> bool:
     return any(v.owner is not None and isinstance(v.owner.op, RandomVariable) for v in ancestors([variable]))
 
 
-def _parameters(node: Apply) -> Any:
-    return node.op.dist_params(node)  # pyright: ignore[reportAttributeAccessIssue]
+def parameters_of(node: Any) -> Any:
+    """The graphs of the parameters of a law."""
+    return node.op.dist_params(node)
 
 
 def _from(lowest: int) -> Callable[[Apply], Ends]:
@@ -130,11 +131,11 @@ def _highest(parameter: Variable) -> Any:
 
 
 def _up_to_trials(node: Apply) -> Ends:
-    return 0, _highest(_parameters(node)[0])
+    return 0, _highest(parameters_of(node)[0])
 
 
 def _uniform(node: Apply) -> Ends:
-    lower, upper = _parameters(node)
+    lower, upper = parameters_of(node)
     try:
         return ends(lower)[0], _highest(upper)
     except KeyError:
@@ -142,21 +143,22 @@ def _uniform(node: Apply) -> Ends:
 
 
 def _categories(node: Apply) -> Ends:
-    return 0, _parameters(node)[0].shape[-1] - 1
+    return 0, parameters_of(node)[0].shape[-1] - 1
 
 
 def _drawn_from_urn(node: Apply) -> Ends:
-    good, bad, drawn = _parameters(node)
+    good, bad, drawn = parameters_of(node)
     return pt.maximum(0, drawn - bad), pt.minimum(good, drawn)
 
 
-def _base_of_truncated(node: Any) -> Variable:
+def base_of_truncated(node: Any) -> Variable:
+    """The law that is truncated."""
     return node.op.base_rv_op.make_node(*node.inputs[:-2]).default_output()
 
 
 def _truncated(node: Any) -> Ends:
     lower, upper = node.inputs[-2:]
-    lowest, highest = ends(_base_of_truncated(node))
+    lowest, highest = ends(base_of_truncated(node))
     return pt.maximum(lowest, pt.ceil(lower)), pt.minimum(highest, pt.floor(upper))
 
 
@@ -178,10 +180,16 @@ def _mixture(node: Apply) -> Ends:
     return lower, upper
 
 
-def _custom(node: Any) -> Ends:
+def inner_of_custom(node: Any) -> Variable:
+    """What a custom law is made of."""
     inner = node.op.fgraph
     given = dict(zip(inner.inputs, node.inputs, strict=True))
-    return ends(clone_replace([inner.outputs[node.op.default_output or 0]], given, rebuild_strict=False)[0])
+    # Other than clone_replace it keeps what it puts in, so that the model's own variables are known again.
+    return graph_replace([inner.outputs[node.op.default_output or 0]], given, strict=False)[0]
+
+
+def _custom(node: Any) -> Ends:
+    return ends(inner_of_custom(node))
 
 
 RULES: dict[type, Callable[[Any], Ends]] = {

@@ -1,13 +1,13 @@
 """Metropolis: every member of a block proposes another value, and each accepts or rejects for itself.
 
 Members share no factor, so their acceptances are independent and two evaluations of the factors decide them all,
-however many values there are. All proposals here make the ratio one of factor sums: those on finite supports and on
-counts are symmetric, and a proposal from z's own law cancels against it (that law is not among the factors).
+however many values there are. All proposals here make the ratio one of factor sums: those on finite supports are
+symmetric, and a proposal from z's own law cancels against it (that law is not among the factors).
 """
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -29,11 +29,6 @@ PROBABILITY_OF_A_STEP = 15 / 16
 class Proposal(Protocol):
     """Proposes new values for the members of a block."""
 
-    @property
-    def lower(self) -> Any:
-        """Where their supports begin, if these have no upper end; else None."""
-        ...
-
     def __call__(self, key: Array, current: Array, data: Data) -> Array:
         """Proposed values, one for each member."""
         ...
@@ -51,11 +46,6 @@ class Metropolis(NuisanceMove):
     def evaluations(self) -> int:
         """How many times the factors are evaluated."""
         return 2
-
-    @property
-    def lower(self) -> Any:
-        """Known to proposals of counts."""
-        return self.propose.lower
 
     def log_acceptance(self, x: Array, z: Nuisance, proposed: Array, data: Data) -> Float[Array, " n"]:
         """Log of the probability that a member accepts its proposal."""
@@ -92,7 +82,6 @@ class AroundTheCircle:
     values: Array | np.ndarray | None
     first: Array | np.ndarray
     num_values: Array | np.ndarray
-    lower = None
 
     @staticmethod
     def over(values: np.ndarray, num_values: np.ndarray) -> "AroundTheCircle":
@@ -134,20 +123,6 @@ STEP_SIZES = np.arange(1, 128)
 STEP_PROBABILITIES = 0.5 * (STEP_SIZES == 1) + 0.5 * np.log2(1 + 1 / STEP_SIZES) / np.log2(len(STEP_SIZES) + 1)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["lower"], meta_fields=[])
-@dataclass(frozen=True, eq=False)
-class CountStep:
-    """Up or down, each half of the time, by a random size; where that would lead below `lower`: stay."""
-
-    lower: Array | np.ndarray
-
-    def __call__(self, key: Array, current: Array, data: Data) -> Array:
-        """A symmetric step."""
-        del data
-        proposed = current + _small_step(key, current)
-        return jnp.where(proposed < self.lower, current, proposed)
-
-
 def _small_step(key: Array, like: Array) -> Array:
     """Up or down with equal probability, by a random size; for each element one, and of its type."""
     key_up, key_size = split(key)
@@ -162,7 +137,6 @@ class FromSampler:
     """A fresh draw from the variable's own law p(z|y), which need not be known as a density."""
 
     support: Implicit
-    lower = None
 
     def __call__(self, key: Array, current: Array, data: Data) -> Array:
         """One independent draw for each member."""

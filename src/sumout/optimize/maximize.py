@@ -34,9 +34,9 @@ from sumout.plan.minibatch_target import RowSums
 from sumout.plan.plan import plan_for, without_partners
 from sumout.plan.target import Target, make_target
 from sumout.randomness import Key, as_seed, new_key, split
+from sumout.run.bars import bar
 from sumout.run.minibatch import choose_minibatch
 from sumout.run.mode_search import FullData, find_mode
-from sumout.run.progress import bar
 from sumout.run.row_pool import HeldRows
 from sumout.run.starts import Ascents
 
@@ -69,7 +69,7 @@ def maximize(
         plan: what to do with a discrete site, by name, as for `sumout.sample`.
         jacobian: False for the mode of the density of x in its own coordinates, as Stan's optimizer has it; True for
             the mode of the density on the real line, with the Jacobian, which is the one the samplers use.
-        progress: show a progress bar; None shows it on a terminal only.
+        progress: show a progress bar; None shows it in terminals and notebooks only.
         minibatch: rows of a plate that are held in memory at a time, as in `{"n": 1000}`: ascents go on some rows, then
             quasi-Newton steps on all of them in chunks. z of rows is summed out and not reported. Not with `starts`,
             `steps` or `learning_rate`, which are for ascents on all rows.
@@ -97,17 +97,19 @@ def maximize(
                 "maximize: starts, steps and learning_rate have no meaning with minibatch: leave them out."
             )
         return _maximize_rows(program, *chosen, plan, jacobian, int(seed))
-    aim = program if jacobian else program.without_jacobian()
-    made = plan_for(aim, without_partners(aim, plan, NOT_CUT), NOT_CUT)
-    aim = made.structure.program
-    refuse_moving_supports(aim)
-    target = make_target(made)
     key_start, key_guard, key_ascent, key_z = split(new_key(seed), 4)
-    with bar(progress, f"{starts} starts") as show:
+    with bar(progress) as drawn:
 
         def report(done: int, notes: str) -> None:
-            if show is not None:
-                show(f"ascending, {starts} starts", done, steps, notes)
+            drawn.show(f"ascending, {starts} starts", done, steps, notes)
+
+        drawn.phase("reading the model")
+        aim = program if jacobian else program.without_jacobian()
+        made = plan_for(aim, without_partners(aim, plan, NOT_CUT), NOT_CUT)
+        aim = made.structure.program
+        refuse_moving_supports(aim)
+        target = make_target(made)
+        drawn.phase("compiling")
 
         x, z = _start(aim, target, key_start, starts)
         one = jax.tree.map(lambda a: a[0], z)

@@ -2,11 +2,12 @@
 
 A pattern is matched against a subject: one step of the work as it would be done without patterns. What matches takes
 the place of that step, gives the same answer, and says what it costs. There is no one type of subject, as the steps see
-different things: the first two the program, the third a graph alone, the last tables alone.
+different things: the first three the program, the fourth a graph alone, the last tables alone.
 
     subject       without a pattern                                       a match has
     BlockTable    factors are evaluated at every value of a block         table(x, z, data)
     SiteScan      factors are evaluated for one colour after the other    all that a NuisanceMove has
+    Candidates    sites are joined where a factor depends on them         the program cut at states
     Elimination   sites are summed out one by one                         cells
     ChainSum      messages are log-sum-exps, level by level               last_message(table, single, is_padding)
 
@@ -70,6 +71,14 @@ class SiteScan:
     values: np.ndarray
     allowed: np.ndarray
     by_colour: NuisanceMove
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The sites of a program that may be summed out, a mask."""
+
+    structure: Structure
+    candidates: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,8 @@ from sumout.tables.blocks import Block, build_block, pick
 from sumout.tables.factor_sums import Sums, build_sums
 from sumout.tables.logsumexp import invert
 
+LEAST_WEIGHT = 1000  # times as probable as a value that still counts the most probable one may be
+
 
 class Conditionals(NamedTuple):
     """What the conditional of a site follows from, given its t: arrays `(K, n)`, of a single site `(K,)`."""
@@ -131,25 +133,40 @@ class QuadraticGibbs(NuisanceMove):
 
         return log_density(x, z, data), jax.vmap(changed)(sites), self.log_changes(x, z, other_x, other_z, data)
 
+    def mode_distances(self, x: Array, z: Nuisance, data: Data) -> Float[Array, " n"]:
+        """How far apart the modes are that partners have with their sites summed out, in standard deviations.
+
+        Of two means that follow on each other, of values that count, the largest distance.
+        """
+        log_weights, means, variance = self._given_others(x, z, data)
+        counts = log_weights > log_weights.max(axis=0) - np.log(LEAST_WEIGHT)
+        order = jnp.argsort(jnp.where(counts, means, jnp.inf), axis=0)
+        means, deviations, counts = (jnp.take_along_axis(a, order, axis=0) for a in (means, jnp.sqrt(variance), counts))
+        distances = (means[1:] - means[:-1]) / jnp.maximum(deviations[1:], deviations[:-1])
+        return jnp.max(jnp.where(counts[1:], distances, 0.0), axis=0, initial=0.0)
+
     def log_changes(self, x: Array, z: Nuisance, other_x: Array, other_z: Nuisance, data: Data) -> Float[Array, " n"]:
         """How the log density would change if one site, and its partner if it has one, were as they are elsewhere."""
-        pull, matrix = self._pull(x, z, data)
-        if self.moves_x:
-            linear, matrix_u = self._rest_form(x, z, data)
-            found = self._with_partners(jnp.diag(matrix), x, z, data, jnp.diag(matrix_u))
-            on_partner = linear - _between(matrix_u) @ x[self.form.partners]
-        else:
-            found, on_partner = self._at_this_x(jnp.diag(matrix), x, z, data), 0.0
-        log_weights, means = found.at(pull, on_partner)
+        log_weights, means, variances = self._given_others(x, z, data)
 
         def log_density(x: Array, z: Nuisance) -> Array:
             which = jnp.argmax(jnp.asarray(self.values) == self.block.take(z), axis=0)
-            weight, mean, variance = (pick(table, which) for table in (log_weights, means, found.variance))
+            weight, mean, variance = (pick(table, which) for table in (log_weights, means, variances))
             off = x[self.form.partners] - mean if self.moves_x else 0.0
             return weight - 0.5 * off**2 / variance - 0.5 * jnp.log(variance)
 
         # Where a conditional is no law (an improper prior), a site stays as it is, and nothing is said.
-        return jnp.where(_is_sound(found), log_density(other_x, other_z) - log_density(x, z), jnp.nan)
+        return jnp.where(_is_law(log_weights, variances), log_density(other_x, other_z) - log_density(x, z), jnp.nan)
+
+    def _given_others(self, x: Array, z: Nuisance, data: Data) -> tuple[Array, Array, Array]:
+        """Log weights of the values of every site, all others being as they are; mean and variance of its partner."""
+        pull, matrix = self._pull(x, z, data)
+        if not self.moves_x:
+            found = self._at_this_x(jnp.diag(matrix), x, z, data)
+            return *found.at(pull), found.variance
+        linear, matrix_u = self._rest_form(x, z, data)
+        found = self._with_partners(jnp.diag(matrix), x, z, data, jnp.diag(matrix_u))
+        return *found.at(pull, linear - _between(matrix_u) @ x[self.form.partners]), found.variance
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
         """Draw all sites, one after the other, at this x."""
@@ -284,7 +301,11 @@ class QuadraticGibbs(NuisanceMove):
 
 def _is_sound(found: Conditionals) -> Array:
     """For each site whether its conditional is a law."""
-    return (found.constant > -jnp.inf).any(axis=0) & (found.variance > 0).all(axis=0)
+    return _is_law(found.constant, found.variance)
+
+
+def _is_law(log_weights: Array, variances: Array) -> Array:
+    return (log_weights > -jnp.inf).any(axis=0) & (variances > 0).all(axis=0)
 
 
 def _taken_apart(quadratic: Callable[[Array], Array], num: int, dtype: Any) -> tuple[Array, Array]:

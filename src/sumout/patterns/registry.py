@@ -9,11 +9,18 @@ from sumout.moves.gibbs import Gibbs
 from sumout.patterns.change_points import ChangePoints
 from sumout.patterns.contract import BlockTable, Pattern
 from sumout.patterns.quadratic_gibbs import QuadraticForms
+from sumout.patterns.remembered_states import DeterministicStates
 from sumout.patterns.scaled_messages import ScaledMessages
 from sumout.patterns.slices import Slices
 from sumout.tables.blocks import Block
 
-PATTERNS: tuple[Pattern, ...] = (ChangePoints(), QuadraticForms(), Slices(), ScaledMessages())
+PATTERNS: tuple[Pattern, ...] = (
+    ChangePoints(),
+    QuadraticForms(),
+    DeterministicStates(),
+    Slices(),
+    ScaledMessages(),
+)
 
 
 def find_match(patterns: Sequence[Pattern], subject: Any) -> Any | None:

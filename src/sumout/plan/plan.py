@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from sumout.calls import html_of
 from sumout.compile.policy import (
     GRADIENT_COST,
     MOST_BESIDE,
@@ -23,6 +24,12 @@ from sumout.compile.policy import (
     SUM_WORTH,
 )
 from sumout.eliminate.components import Component, find_components
+from sumout.eliminate.state_summation import (
+    StateSummation,
+    build_state_summation,
+    describe_states,
+    find_states_worth,
+)
 from sumout.eliminate.summation import Summation, build_summation
 from sumout.errors import OptionError
 from sumout.jaxpr.equations import without_collection
@@ -44,7 +51,7 @@ METHODS = {
     "sum": "summed out exactly, then drawn exactly for each draw of x",
     "joint": "drawn jointly from the exact conditional",
     "gibbs": "drawn from exact conditionals, all sites of a colour at once",
-    "metropolis": "updated by Metropolis steps, all sites of a colour at once",
+    "metropolis": "updated by Metropolis steps, counts by draws from windows of a few values, all of a colour at once",
     "prior": "updated by proposals from their own sampler, accepted by the density",
     "forward": "drawn from their own law for each draw of all else",
 }
@@ -79,13 +86,23 @@ class Plan:
 
     structure: Structure
     choices: Mapping[str, tuple[Choice, ...]]
-    summation: Summation | None
+    summation: Summation | StateSummation | None
     moves: tuple[NuisanceMove, ...]
     summing: float
     drawing: float
     patterns: Sequence[Pattern] = PATTERNS
     instead: tuple[str, ...] = ()
     ends: CountEnds | None = None
+
+    def __repr__(self) -> str:
+        made = [
+            f"{name}: {', '.join(f'{choice.method} ({choice.num_sites:,})' for choice in choices)}"
+            for name, choices in self.choices.items()
+        ]
+        return f"Plan({self.structure.program.name}; {'; '.join(made) or 'no discrete sites'})"
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     @property
     def drawn(self) -> list[str]:
@@ -198,7 +215,7 @@ def _first_plan(program: Program, checked: dict[str, str]) -> Plan:
         if ends is None:
             break
         plan = plan_for(program, checked, ends)
-        costly = [*plan.drawn, *_wide_tables(plan)]
+        costly = [*(name for name in plan.drawn if name not in plan.instead), *_wide_tables(plan)]
         drawn = {user for name in costly for user in plan.structure.program.packs.names(name)}
         left = [name for name in names if name not in drawn or name in checked]
         if left == names:
@@ -237,26 +254,44 @@ def make_plan(
         methods[numbers], reasons[numbers] = _first_choice(structure, name, overrides.get(name), patterns)
     partners = Partners(structure, patterns)
     instead = _draw_with_partners(structure, partners, methods, reasons, overrides) if prefers_partners else ()
-    chosen = {}
-    for method in ("sum", "joint"):
-        asked = np.zeros(structure.num_sites, bool)
-        for name, override in overrides.items():
-            asked[structure.site_numbers[name]] = override == method
-        components = find_components(structure, methods == method, patterns)
-        chosen[method] = _choose_components(structure, components, methods, reasons, asked)
-    summation, *joint = (
-        build_summation(structure, components, patterns) if components else None for components in chosen.values()
-    )
+    asked = {method: np.zeros(structure.num_sites, bool) for method in ("sum", "joint")}
+    for name, override in overrides.items():
+        if override in asked:
+            asked[override][structure.site_numbers[name]] = True
+    summation, summing, drawing = _sum_out(structure, methods, reasons, asked["sum"], patterns)
+    components = find_components(structure, methods == "joint", patterns)
+    components = _choose_components(structure, components, methods, reasons, asked["joint"])
+    joint = [build_summation(structure, components, patterns)] if components else []
     return Plan(
         structure,
         {name: _count(methods[numbers], reasons[numbers]) for name, numbers in structure.site_numbers.items()},
         summation,
-        (*filter(None, joint), *build_moves(structure, methods, patterns, partners)),
-        sum(component.summing for component in chosen["sum"]),
-        sum(component.drawing for component in chosen["sum"]),
+        (*joint, *build_moves(structure, methods, patterns, partners)),
+        summing,
+        drawing,
         patterns,
         instead,
     )
+
+
+def _sum_out(
+    structure: Structure, methods: np.ndarray, reasons: np.ndarray, asked: np.ndarray, patterns: Sequence[Pattern]
+) -> tuple[Summation | StateSummation | None, float, float]:
+    """The sums over all sites that are worth it, the work of one, and of drawing the same sites."""
+    components = find_components(structure, methods == "sum", patterns)
+    match = find_states_worth(structure, components, methods == "sum", patterns)
+    if match is None:
+        chosen = _choose_components(structure, components, methods, reasons, asked)
+        summation = build_summation(structure, chosen, patterns) if chosen else None
+        return summation, sum(c.summing for c in chosen), sum(c.drawing for c in chosen)
+    is_on_path = np.isin(np.arange(structure.num_sites), match.sites)
+    reasons[is_on_path & ~asked] = describe_states(match)
+    drawing = sum(c.drawing for c in components if is_on_path[c.sites].any())
+    left = np.pad((methods == "sum") & ~is_on_path, (0, match.states.structure.num_sites - structure.num_sites))
+    others = find_components(match.states.structure, left, patterns)
+    others = _choose_components(structure, others, methods, reasons, asked)
+    summation = build_state_summation(structure, match, others, patterns)
+    return summation, match.cost + sum(c.summing for c in others), drawing + sum(c.drawing for c in others)
 
 
 def check_overrides(program: Program, overrides: Mapping[str, str] | None) -> dict[str, str]:
@@ -399,10 +434,11 @@ def _draw_with_partners(
     for name, numbers in structure.site_numbers.items():
         is_count[numbers] = any(user in structure.program.upper for user in structure.program.packs.names(name))
     for sites in partners.sets(methods == "sum"):
-        # A single site, such as a change point, is summed out at little cost, and of its values few count at a time.
-        # What a cut count leaves out is bounded with it summed out.
-        is_wanted = is_free[sites].all() and len(sites) > 1 and not is_count[sites].any()
-        if is_wanted and partners.find(sites) is not None:
+        if not is_free[sites].all() or partners.find(sites) is None:
+            continue
+        # A single site, such as a change point, is summed out at little cost, and of its values few count at a time;
+        # of a count neighbouring ones do. Unless they are seen to leave modes that are apart, these are summed out.
+        if (len(sites) > 1 and not is_count[sites].any()) or partners.leave_modes(sites):
             drawn[sites] = True
     methods[drawn] = "gibbs"
     reasons[drawn] = "each with a coordinate of x that would else be left with a mode for every value"

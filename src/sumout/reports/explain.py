@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sumout.calls import public
+from sumout.calls import html_of, public
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.registry import find_kernel, suit_kernel
 from sumout.model.front_ends import program as make_program
@@ -27,12 +27,28 @@ SHAPES = {
 
 
 class Explanation(str):
-    """A text that also shows itself as such at the prompt."""
+    """A text that also shows itself as such at the prompt, and in a notebook with the structure drawn.
 
-    __slots__ = ()
+    Attributes:
+        plan: what is explained.
+    """
+
+    plan: Plan
+
+    def __new__(cls, text: str, plan: Plan) -> "Explanation":
+        """A text about a plan."""
+        made = super().__new__(cls, text)
+        made.plan = plan
+        return made
 
     def __repr__(self) -> str:
         return str(self)
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:  # copies, and what is sent elsewhere, are plain texts
+        return str, (str(self),)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
 
 @public
@@ -108,7 +124,7 @@ def describe(plan: Plan, kernel: Kernel | str) -> Explanation:
         )
     paragraphs += program.notes
     paragraphs.append(f"Kernel: {kernel}")
-    return Explanation("\n\n".join(paragraphs))
+    return Explanation("\n\n".join(paragraphs), plan)
 
 
 def _headline(program: Program) -> str:

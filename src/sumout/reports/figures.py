@@ -143,7 +143,7 @@ def band(draws: np.ndarray, name: str) -> Html:
 
 def predictive_plot(replicated: np.ndarray, observed: np.ndarray, name: str) -> Html:
     """Replicated data `(draw, datum)` under the observed ones: densities, or shares up to a value for whole numbers."""
-    figure, axes = one_plot(7.0, 2.6, left=0.55)
+    figure, axes = one_plot(7.0, 2.6, left=0.75)
     is_smooth = observed.dtype.kind == "f" and len(np.unique(observed)) > MOST_LABELS
     curves = [density_curve(data) if is_smooth else _shares(data) for data in (*replicated, observed)]
     style: dict[str, Any] = {} if is_smooth else {"drawstyle": "steps-post"}

@@ -15,6 +15,8 @@ MOST_NODES = 400  # that are drawn
 MOST_EDGES = 4000
 ROW = 40  # nodes in a row of an array of one dimension
 MOST_LONG = 0.3  # share of the neighbours that may lie apart
+LARGEST_NODE = 0.55  # of the distance to the next
+POINTS = 72  # of an inch
 DENSE = 0.5  # share of all pairs that are neighbours
 MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚"}
 
@@ -77,7 +79,9 @@ def _draw(structure: Structure, places: np.ndarray, caption: str) -> Html:
     height = float(np.clip(6.7 * (spans[1] + 1.4) / (spans[0] + 1.4), 0.3, 4.5)) if is_by_index else 4.0
     figure, axes = one_plot(7.0, height + 0.35, left=0.1, bottom=0.1)
     size = float(np.clip(90 / np.sqrt(max(len(places), 1)), 4.0, 9.0))
-    straight = {"color": INK, "linewidth": 0.7, "alpha": 0.5, "zorder": 1}
+    if is_by_index and structure.num_edges:  # so that the lines between neighbours are seen
+        size = min(size, LARGEST_NODE * 6.8 * POINTS / (spans[0] + 1.4))
+    straight = {"color": INK, "linewidth": 0.9, "alpha": 0.6, "zorder": 1}
     for a, b in structure.edges:
         ends = places[[a, b]]
         is_long = is_by_index and np.abs(ends[0] - ends[1]).max() > 1.01

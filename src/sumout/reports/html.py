@@ -54,16 +54,16 @@ th, td { padding: 0.3rem 0.55rem; text-align: right; white-space: nowrap; border
 thead th { color: var(--quiet); font-weight: 500; white-space: normal; vertical-align: bottom; }
 th:first-child { text-align: left; padding-left: 0.5rem; position: sticky; left: 0; background: var(--paper);
   max-width: 16rem; overflow: hidden; text-overflow: ellipsis; }
-tbody th { font-weight: 600; white-space: normal; min-width: 6rem; }
+tbody th { font-weight: 600; white-space: normal; overflow-wrap: anywhere; min-width: 6rem; }
 td.words { white-space: normal; text-align: left; min-width: 11rem; vertical-align: top; }
-td small { display: block; color: var(--quiet); font-weight: 400; }
+td small, th small { display: block; color: var(--quiet); font-weight: 400; }
 tr:has(.off) th { color: var(--alarm); }
 .off { background: var(--alarm-panel); color: var(--alarm); font-weight: 600; }
 figure { margin: 1.5rem 0; }
 figcaption { font-size: 0.9rem; margin-bottom: 0.35rem; }
 figcaption b { overflow-wrap: anywhere; }
 figcaption span { color: var(--quiet); margin-left: 0.6rem; font-size: 0.82rem; }
-.trio { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 0.25rem 0.75rem; }
+.trio { display: grid; grid-template-columns: repeat(auto-fill, minmax(14.5rem, 1fr)); gap: 0.25rem 0.75rem; }
 svg { display: block; width: 100%; height: auto; }
 svg * { stroke-linejoin: round; }
 svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif !important; }

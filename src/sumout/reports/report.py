@@ -13,6 +13,7 @@ from sumout.errors import OptionError, SumoutError
 from sumout.model.front_ends import as_program
 from sumout.model.program import Program
 from sumout.plan.plan import Plan, plan_for
+from sumout.reports.data_section import data_section
 from sumout.reports.discrete_section import discrete_section
 from sumout.reports.explain import describe
 from sumout.reports.figures import (
@@ -31,11 +32,17 @@ from sumout.results.convergence import FEWEST_EFFECTIVE, FEWEST_OF_DENSITY
 from sumout.results.effective_draws import LEAST_RHAT
 from sumout.results.predict import predict
 from sumout.results.summary import Summary, examine
-from sumout.results.summary_table import badness, cell, number
+from sumout.results.summary_table import VALUES, badness, cell, fold, folded, number
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
+LEFT_OUT = {"mcse_mean", "mcse_sd", "bias_error"}  # of the columns of the summary
+MARKED = (
+    f"Marked: r_hat above {LEAST_RHAT} and above what chance explains, fewer than {FEWEST_EFFECTIVE} effective draws "
+    f"for each chain (of lp {FEWEST_OF_DENSITY}), a bias meter outside {1 - TOLERANCE:.2f} to {1 + TOLERANCE:.2f} by "
+    "more than its error."
+)
 MOST_ROWS = 200
 MOST_COORDINATES = 24
 MOST_CHECKS = 6  # predictive
@@ -84,12 +91,14 @@ def report(idata: "xr.DataTree", path: str | os.PathLike[str], program: Program 
     found = examine(idata)
     overrides = json.loads(idata["posterior"].attrs.get("plan", "{}"))
     plan = None if program is None else plan_for(program, overrides)
+    arguments = program.data if program is not None and isinstance(program.data, dict) else {}
     with house_style():
         sections: list[Section | None] = [
             None if plan is None else plan_section(idata, plan),
             summary_section(found),
             draws_section(idata, continuous, found.table),
             discrete_section(idata, discrete, plan, overrides),
+            data_section(idata, discrete, arguments),
             predictive_section(idata),
         ]
     lead = join([warnings_box(found.warnings), run_facts(idata, found.table)])
@@ -149,7 +158,7 @@ def run_facts(idata: "xr.DataTree", summary: Any) -> Html:
     if "kernel" in attrs:
         pieces.insert(0, tag("p", "Kernel ", tag("code", str(attrs["kernel"]))))
     if "log_likelihood" in attrs:
-        pieces.append(note(f"Log likelihood {attrs['log_likelihood']}."))
+        pieces.append(note(f"Log likelihood: {attrs['log_likelihood']}."))
     return join(pieces)
 
 
@@ -168,27 +177,45 @@ def plan_section(idata: "xr.DataTree", plan: Plan) -> Section:
 def summary_section(found: Summary) -> Section:
     """The table; cells out of the bounds that the warnings go by are marked."""
     summary = found.table
-    kept = np.arange(len(summary))
-    if len(kept) > MOST_ROWS:
-        kept = np.sort(badness(summary)[:MOST_ROWS])
+    columns = [str(name) for name in summary.columns if name not in LEFT_OUT]
+    words: dict[str, str] = summary.attrs.get(VALUES, {})
+    together = folded(summary)
+    hidden = {i for numbers in together.values() for i in numbers}
+    single = [i for i in badness(summary).tolist() if i not in hidden]
+    firsts = {numbers[0]: name for name, numbers in together.items()}
     rows = []
-    for i in kept:
-        cells = [tag("th", str(summary.index[i]), scope="row", title=str(summary.index[i]))]
-        for j, name in enumerate(summary.columns):
-            value = summary.iat[i, j]
-            text = cell(str(name), value)
-            cells.append(tag("td", text, class_="off") if found.is_off[i, j] else tag("td", text))
-        rows.append(cells)
-    left = len(summary) - len(kept)
-    words = (
-        f"Marked: r_hat above {LEAST_RHAT} and above what chance explains, fewer than {FEWEST_EFFECTIVE} effective "
-        f"draws for each chain (of lp {FEWEST_OF_DENSITY}), a bias meter outside {1 - TOLERANCE:.2f} to "
-        f"{1 + TOLERANCE:.2f} by more than its error."
-    )
-    notes = [note(words)]
-    if left:
+    for i in sorted([*single[:MOST_ROWS], *firsts]):
+        name = str(summary.index[i])
+        if i in firsts:
+            name, *texts = fold(summary.iloc[together[firsts[i]]], firsts[i], columns)
+            cells = [tag("td", text) for text in texts]
+        else:
+            cells = [_cell(found, i, column) for column in columns]
+        rows.append(_with_words(name, cells, words.get(name, ""), columns))
+    notes = [note(MARKED)]
+    if len(single) > MOST_ROWS:
+        left = len(single) - MOST_ROWS
         notes.append(note(f"{left:,} rows are left out; shown are those with the worst diagnostics."))
-    return Section("Summary", join([table(["", *map(str, summary.columns)], rows), *notes]))
+    return Section("Summary", join([table(["", *columns], rows), *notes]))
+
+
+def _with_words(name: str, cells: list[Html], words: str, columns: list[str]) -> list[Html]:
+    """A row, what is to be said of a discrete variable in the place of its moments or, if it has any, by its name."""
+    head = tag("th", name, scope="row", title=name)
+    if not words:
+        return [head, *cells]
+    num = sum(column in ("mean", "sd") or column.endswith(("_lb", "_ub")) for column in columns)
+    if all(cell == tag("td", number(np.nan)) for cell in cells[:num]):
+        return [head, tag("td", words, class_="words", colspan=str(num)), *cells[num:]]
+    return [tag("th", name, tag("small", words), scope="row", title=name), *cells]
+
+
+def _cell(found: Summary, i: int, column: str) -> Html:
+    j = list(found.table.columns).index(column)
+    content = [cell(column, found.table.iat[i, j])]
+    error = found.table["bias_error"].iloc[i] if column == "bias_meter" else np.nan
+    content += [tag("small", f"± {cell('bias_error', error)}")] if np.isfinite(error) else []
+    return tag("td", *content, class_="off") if found.is_off[i, j] else tag("td", *content)
 
 
 def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> Section | None:
@@ -198,7 +225,12 @@ def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> 
     if not columns:
         return None
     draws = np.concatenate(columns, axis=-1)
-    rows = summary.iloc[: draws.shape[-1]]  # in the same order
+    together = folded(summary)
+    hidden = {i for numbers in together.values() for i in numbers}
+    single = [i for i in range(draws.shape[-1]) if i not in hidden]  # in the order of the table
+    if not single:
+        return None
+    draws, rows = draws[..., single], summary.iloc[single]
     kept = badness(rows)[:MOST_COORDINATES]
     num_chains = draws.shape[0]
     chips = [tag("span", tag("i", "●", style=f"color:{colour(c)}"), f"chain {c}") for c in range(num_chains)]
@@ -213,6 +245,8 @@ def draws_section(idata: "xr.DataTree", continuous: list[str], summary: Any) -> 
     if draws.shape[-1] > len(kept):
         left = f"{draws.shape[-1] - len(kept):,} of {draws.shape[-1]:,} coordinates are left out"
         pieces.append(note(f"{left}; shown are those with the largest r_hat or the fewest effective draws."))
+    if together:
+        pieces.append(note(f"Deterministics with many elements are not drawn: {', '.join(together)}."))
     if num_chains > MOST_CHAINS:
         pieces.append(note(f"Drawn are the first {MOST_CHAINS} of {num_chains} chains."))
     return Section("Draws", join(pieces))

@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # takes half a second to import
 
 STAT_NAMES = {"log_density": "lp"}
 
+LIKELIHOOD = "log_likelihood"  # the group, and the attribute of the posterior that says what it is
+
 WITH_DIMS = ("posterior", "prior", "posterior_predictive", "prior_predictive")  # groups of the user's variables
 
 Groups = dict[str, dict[str, np.ndarray]]
@@ -164,7 +166,7 @@ class PostProcessing:
             values = program.constrain(x, z, data) | {name: z[name] for name in program.forward}
             groups: dict[str, Any] = {"posterior": {n: a for n, a in values.items() if keeps(kept, packs, n)}}
             if not isinstance(likelihood, str):
-                groups["log_likelihood"] = likelihood(x, z, data)
+                groups[LIKELIHOOD] = likelihood(x, z, data)
             if neglected is not None:
                 groups["sample_stats"] = {"neglected": neglected(x, z, data)}
             return groups
@@ -217,9 +219,9 @@ class PostProcessing:
         drawn = {name: np.asarray(value) for name, value in draws.z.items()}
         drawn = self.program.packs.unpack(drawn, axis=2)
         posterior = {**drawn, **self.program.user_values(named.pop("posterior"), axis=2)}
-        if "log_likelihood" in named:
+        if LIKELIHOOD in named:
             packs = getattr(self.program.log_likelihood_named, "packs", Packs())
-            named["log_likelihood"] = packs.unpack(named["log_likelihood"], axis=2)
+            named[LIKELIHOOD] = packs.unpack(named[LIKELIHOOD], axis=2)
         names = [name for name in posterior if name not in drawn] + list(drawn)
         names = [name for name in names if self.kept is None or name in self.kept]
         order = {name: i for i, name in enumerate(self.program.order)}
@@ -236,7 +238,9 @@ class PostProcessing:
 
     def attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Attributes of the result: those given, its discrete variables, what is held fixed, why no likelihood."""
-        left_out = {"log_likelihood": f"left out: {self.likelihood}"} if isinstance(self.likelihood, str) else {}
+        is_missing = isinstance(self.likelihood, str)
+        words = f"left out: {self.likelihood}" if is_missing else self.likelihood.words
+        likelihood = {LIKELIHOOD: words} if words else {}
         notes = {"notes": list(self.program.notes)} if self.program.notes else {}
         known = {"inference_library": "sumout", "inference_library_version": version("sumout")}
         ends = {"count_ends": describe_upper(self.program.upper)} if self.program.upper else {}
@@ -244,7 +248,7 @@ class PostProcessing:
         categories = [name for name in self._source.z if is_category(self._source, name)]
         discrete = [name for name in self._source.z if self.kept is None or name in self.kept]
         names = {"discrete": discrete, "categories": [name for name in categories if name in discrete]}
-        return {**known, **attrs, **ends, **tuning, **left_out, **notes, **names}
+        return {**known, **attrs, **ends, **tuning, **likelihood, **notes, **names}
 
     @property
     def _source(self) -> Program:
@@ -325,6 +329,8 @@ def build_tree(
         tree["tuned"] = xr.DataTree(xr.Dataset(arrays, coords={"coordinate": coordinates}))
     if "posterior" in groups:
         tree["posterior"].attrs.update({name: as_attribute(value) for name, value in attrs.items()})
+        if LIKELIHOOD in tree.children and LIKELIHOOD in attrs:
+            tree[LIKELIHOOD].attrs["note"] = attrs[LIKELIHOOD]
     return tree
 
 

@@ -1,44 +1,44 @@
-"""The log likelihood of every datum with its local z summed out, for leave-one-out cross-validation.
+"""The log likelihood of every datum, for leave-one-out cross-validation.
 
 What counts for datum i is how well the others predict it, log p(y_i | x, y_{−i}); where data are independent given x,
-as in a mixture, that is log p(y_i | x). With site s the only one the datum depends on, and w(k) the weight of z_s = k
-when all data count but those of s,
+as in a mixture, that is log p(y_i | x). Draws of x from p(x | y), weighed by 1 / p(y_i | x, y_{−i}), are draws from
+p(x | y_{−i}). There are three ways to it, of which each observed array takes the first that is open:
 
-    log p(y_i | x, y_{−i}) = log Σ_k w(k) Π_j p(y_j | z_s = k, x) − log Σ_k w(k) Π_{j ≠ i} p(y_j | z_s = k, x),
+- *By beliefs*: every datum depends on one summed site at most (`likelihood_by_beliefs.py`).
+- *By sums*: all its sites are summed out, and one more sum for each datum costs little (`likelihood_by_sums.py`).
+- *Given the others*: some sites are drawn, or sums would cost too much (`likelihood_given_others.py`). Each datum has
+  its own sites summed out, all others are held at their draws.
 
-j running through the data of s: for all data together one pass over the exact marginals of the sites is enough
-(Bürkner, Gabry and Vehtari 2021). Nothing is divided by p(y_i | z_s = k, x), which is zero where the datum rules out a
-value of its site: the sums are over the density without data, to which the terms of the data are added, and terms of −∞
-are counted instead. Value k counts in the second sum if no datum but i itself rules it out.
-
-Where the density of the datum changes at one value of the site only, as with a switch point, the second sum has two
-terms: the weights of all values before that one over the density there, and likewise after.
+Where sites are held, they count as x does: draws of (x, z_{−S}) are weighed by 1 / p(y_i | x, z_{−S}, y_{−i}). That is
+as right, since under the posterior E[1 / p(y_i | x, z_{−S}, y_{−i})] = 1 / p(y_i | y_{−i}) whatever S is, but the
+weights vary more; the Pareto k of `loo` says whether they vary too much. It is an estimate over z, and marked as such.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
-from jaxtyping import Array, Float
+import scipy.sparse as sp
+from jaxtyping import Array
 
-from sumout.compile.policy import MANY_VALUES
-from sumout.eliminate.components import find_components
-from sumout.eliminate.settings import make_settings, place_numbers
-from sumout.eliminate.summation import Summation, as_index, build_summation
+from sumout.compile.policy import LIKELIHOOD_ENTRIES
 from sumout.jaxpr.flatten import flatten
 from sumout.model.program import Data, Nuisance, Program
-from sumout.patterns.change_points import ChangePoints, build_running
-from sumout.patterns.contract import Pattern
-from sumout.patterns.find_changes import find_changes
 from sumout.plan.plan import Plan
-from sumout.structure.structure import data_operands, element_scopes, read
-from sumout.tables.blocks import num_values
-from sumout.tables.factor_sums import share
-from sumout.tables.logsumexp import log_sum_exp
+from sumout.results.likelihood_by_beliefs import build_likelihood_by_beliefs
+from sumout.results.likelihood_by_sums import build_likelihood_by_sums
+from sumout.results.likelihood_given_others import build_likelihood_given_others
+from sumout.structure.structure import element_scopes, facts_of
+
+
+class Part(Protocol):
+    """The log likelihood of some of the observed arrays."""
+
+    def __call__(self, x: Array, z: Nuisance, data: Data) -> dict[str, Array]:
+        """By name."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,104 +46,27 @@ class Likelihood:
     """The log likelihood of every datum of a program.
 
     Attributes:
-        program: whose data they are.
-        summation: the sums over z of its density without data.
-        owners: for each observed array the site each datum depends on, −1 for none.
-        changes: likewise the number of the value at which the density of each datum changes, 0 where it never does;
-            None where some change more than once, or the sites have few values.
+        parts: each of some of the observed arrays.
+        notes: by name of array on what it is conditional beside x and the other data, in words.
     """
 
-    program: Program
-    summation: Summation
-    owners: dict[str, np.ndarray]
-    changes: dict[str, np.ndarray] | None
+    parts: tuple[Part, ...]
+    notes: Mapping[str, str]
 
     def __call__(self, x: Array, z: Nuisance, data: Data) -> dict[str, Array]:
         """For each observed array the log likelihoods of its data."""
-        structure, summed = self.summation.structure, self.summation.summed
-        count = _most_values(self.summation)
-        settings = make_settings(structure, summed, count)
-
-        def at(number: Array) -> dict[str, Array]:
-            placed = place_numbers(z, settings, number)
-            full = {name: jnp.broadcast_to(value, z[name].shape) for name, value in placed.items()}
-            return self.program.log_likelihood(x, full, data)
-
-        numbers = jnp.arange(count) if self.changes is None else jnp.array([0, count - 1])
-        shapes, terms, is_zero = {}, {}, {}
-        for name, table in jax.vmap(at)(numbers).items():
-            shapes[name], flat = table.shape[1:], table.reshape(len(numbers), -1)
-            is_zero[name] = jnp.isnan(flat) | (flat == -jnp.inf)
-            terms[name] = jnp.where(is_zero[name], 0.0, flat)
-        real = jnp.result_type(float)
-        nothing = jnp.zeros((count, structure.num_sites), real)
-        sums = self._sums
-        total = sum((sums[name](terms[name]) for name in sums), start=nothing)
-        zeros = sum((sums[name](is_zero[name].astype(real)) for name in sums), start=nothing)
-        weights = self.summation.log_beliefs(x, z, data, total, zeros)
-        leave_out = self._leave_out if self.changes is None else self._leave_out_between
-        all_data = log_sum_exp(jnp.where(zeros == 0, weights, -jnp.inf))
-        found = {}
-        for name, owner in self.owners.items():
-            site = np.maximum(owner, 0)
-            cavity = log_sum_exp(leave_out(name, site, terms[name], is_zero[name], weights, zeros))
-            alone = jnp.where(is_zero[name][0], -jnp.inf, terms[name][0])
-            found[name] = jnp.where(owner >= 0, all_data[as_index(site)] - cavity, alone).reshape(shapes[name])
+        found: dict[str, Array] = {}
+        for part in self.parts:
+            found |= part(x, z, data)
         return found
 
     @property
-    def _sums(self) -> dict[str, Callable[[Array], Array]]:
-        """How the terms of data, at all values or at the first and the last, are added up for each value and site."""
-        used = {name: owner for name, owner in self.owners.items() if (owner >= 0).any()}
-        if self.changes is None:
-            return {name: _add_all(owner, self.summation) for name, owner in used.items()}
-        return {name: _add_between(owner, self.summation, self.changes[name]) for name, owner in used.items()}
-
-    def _leave_out(
-        self, name: str, site: np.ndarray, terms: Array, is_zero: Array, weights: Array, zeros: Array
-    ) -> Float[Array, "K n"]:
-        """The log weights of the values of each datum's site without the datum."""
-        del name
-        index = as_index(site)
-        return jnp.where(zeros[:, index] == is_zero, weights[:, index] - terms, -jnp.inf)
-
-    def _leave_out_between(
-        self, name: str, site: np.ndarray, terms: Array, is_zero: Array, weights: Array, zeros: Array
-    ) -> Float[Array, "2 n"]:
-        """The same, for all values before the one at which the density of the datum changes, and for all others."""
-        assert self.changes is not None
-        change, rows = self.changes[name].ravel(), is_zero.astype(int)
-        # By how many zeros a value has: none, or one, which then is the datum's own where that is zero.
-        each = jnp.where(jnp.stack([zeros == 0, zeros == 1], axis=1), weights[:, None], -jnp.inf)
-        both = jnp.stack([each, each[::-1]], axis=1)  # values from the first on, and from the last
-        nothing = jnp.full(both.shape[1:], -jnp.inf, both.dtype)
-        totals = jnp.concatenate([nothing[None], jax.lax.scan(_add, nothing, both)[1]])  # of the first k of them
-        before, after = totals[change, 0, rows[0], site], totals[len(weights) - change, 1, rows[1], site]
-        return jnp.stack([before, after]) - terms
-
-
-def _add(total: Array, step: Array) -> tuple[Array, Array]:
-    """Log weights, one by one; `jnp.logaddexp` looks for NaN as well, and takes half as long again to compile."""
-    highest = jnp.maximum(total, step)
-    added = highest + jnp.log1p(jnp.exp(jnp.minimum(total, step) - highest))
-    added = jnp.where(highest == -jnp.inf, highest, added)
-    return added, added
-
-
-def _add_all(owner: np.ndarray, summation: Summation) -> Callable[[Array], Array]:
-    size, elements = summation.structure.num_sites, np.flatnonzero(owner >= 0)
-    owned: Any = share(elements, owner[elements], owner.shape, size)
-    return jax.vmap(lambda flat: owned.sums(flat, size))
-
-
-def _add_between(owner: np.ndarray, summation: Summation, changes: np.ndarray) -> Callable[[Array], Array]:
-    size, elements = summation.structure.num_sites, np.flatnonzero(owner >= 0)
-    running = build_running(elements, owner[elements], changes, size, _most_values(summation))
-    return lambda ends: running(*ends)
-
-
-def _most_values(summation: Summation) -> int:
-    return int(num_values(summation.structure)[summation.summed].max(initial=1))
+    def words(self) -> str:
+        """What is to be said of it; nothing where z is summed out throughout."""
+        if not self.notes:
+            return ""
+        each = "; ".join(f"'{name}' is {words}" for name, words in self.notes.items())
+        return f"an estimate over z: {each}. Fit for leave-one-out, as far as its Pareto k are small"
 
 
 def build_likelihood(plan: Plan) -> Likelihood | str:
@@ -151,62 +74,68 @@ def build_likelihood(plan: Plan) -> Likelihood | str:
     program = plan.structure.program
     if program.log_likelihood_named is None or program.log_joint_without_data is None:
         return "the model does not say which of its terms are data, or it scales them"
-    if plan.summation is None:
-        return "no discrete site is summed out"
     names = list(program.observed)
-    summed = plan.summation.summed
     shapes = jax.eval_shape(program.log_likelihood, *program.abstract_arguments())
     if not names or set(shapes) != set(names):
         return "the model has no observed site"
-    closed = flatten(
-        lambda *args: [program.log_likelihood(*args)[name] for name in names], *program.abstract_arguments()
-    )
-    scopes = element_scopes(program, closed)
-    owners = {}
-    for name, scope in zip(names, scopes, strict=True):
-        drawn = np.diff(scope[:, np.flatnonzero(~summed)].tocsr().indptr)
-        met = np.diff(scope.indptr)
-        if drawn.any():
-            return f"data in '{name}' depend on a discrete site that is drawn, not summed out"
-        if (met > 1).any():
-            return f"data in '{name}' depend on {met.max()} discrete sites each; one at most can be handled"
-        owner = np.full(scope.shape[0], -1)  # pyright: ignore[reportOptionalSubscript]
-        owner[met == 1] = scope.indices
-        owners[name] = owner
-    summation = _without_data(program, summed, plan.patterns)
-    if summation is None:
-        return "without its data the program could not be summed"
-    changes = _find_changes(closed, names, summation) if ChangePoints() in plan.patterns else None
-    return Likelihood(program, summation, owners, changes)
+    summed = np.zeros(plan.structure.num_sites, bool) if plan.summation is None else plan.summation.summed
+    scopes = dict(zip(names, element_scopes(program, _flat(program, names)), strict=True))
+    left = {name for name, scope in scopes.items() if scope[:, np.flatnonzero(~summed)].nnz}
+    parts: list[Part] = []
+    single = [name for name in names if name not in left and np.diff(scopes[name].indptr).max(initial=0) <= 1]
+    joint = [name for name in names if name not in left and name not in single]
+    if plan.summation is None:
+        left, single, joint = set(names), [], []
+    if single:
+        owners = {name: _owner(scopes[name]) for name in single}
+        found = build_likelihood_by_beliefs(plan, without_data(program, single), _flat(program, single), owners)
+        parts, left = ([found], left) if found is not None else ([], left | set(single))
+    num_data = sum(int(np.prod(shapes[name].shape)) for name in joint)
+    if joint and (num_data + 1) * plan.summing <= LIKELIHOOD_ENTRIES:
+        found = build_likelihood_by_sums(plan, without_data(program, joint), joint)
+        parts, left = ([*parts, found], left) if found is not None else (parts, left | set(joint))
+    else:
+        left |= set(joint)
+    held = [name for name, numbers in plan.structure.site_numbers.items() if not summed[numbers].all()]
+    users = ", ".join(user for name in held for user in program.packs.names(name))
+    notes = {name: f"given the draws of {users}" for name in names if held}
+    if left:
+        chosen = [name for name in names if name in left]
+        others = build_likelihood_given_others(without_data(program, chosen), program, {n: scopes[n] for n in chosen})
+        parts.append(others)
+        notes |= others.notes
+    return Likelihood(tuple(parts), notes)
 
 
-def _without_data(program: Program, summed: np.ndarray, patterns: Sequence[Pattern]) -> Summation | None:
-    """The sums over the same sites of the density without data."""
-    assert program.log_joint_without_data is not None
-    structure = read(replace(program, log_joint=program.log_joint_without_data))
-    components = find_components(structure, summed, patterns)
-    is_possible = all(component.alone or component.shape is not None for component in components)
-    return build_summation(structure, components, patterns) if is_possible else None
+def _owner(scope: sp.csr_array) -> np.ndarray:
+    """The site of each datum that has one at most; −1 for none."""
+    met = np.diff(scope.indptr)
+    owner = np.full(len(met), -1)
+    owner[met == 1] = scope.indices
+    return owner
 
 
-def _find_changes(closed: ClosedJaxpr, names: list[str], summation: Summation) -> dict[str, np.ndarray] | None:
-    """At which value of its site the density of each datum changes, if once at most and the values are many."""
-    program = summation.structure.program
-    count = _most_values(summation)
-    places = dict(zip(sorted(program.z), closed.jaxpr.invars[1:], strict=False))
-    settings = make_settings(summation.structure, summation.summed, count)
-    outputs = closed.jaxpr.outvars
-    is_plain = all(setting.chosen is None and not program.z[name].event_shape for name, setting in settings.items())
-    if count < MANY_VALUES or not is_plain or any(isinstance(v, Literal) for v in outputs):
-        return None
-    sites = {
-        places[name]: np.broadcast_to(setting.values, (count, program.z[name].num_elements))
-        .reshape(count, *program.z[name].shape)
-        .astype(program.z[name].dtype)
-        for name, setting in settings.items()
-    }
-    data = closed.jaxpr.invars[1 + len(program.z) :]
-    known = {v: leaf for v, leaf in zip(data, data_operands(program), strict=True) if leaf.known is not None}
-    changes = find_changes(closed, [v for v in outputs if not isinstance(v, Literal)], sites, known)
-    found = {name: at for name, at in zip(names, changes, strict=True) if at is not None}
-    return found if len(found) == len(names) else None
+def _flat(program: Program, names: list[str]) -> Any:
+    """The log densities of some data, as they are read."""
+    return flatten(lambda *args: [program.log_likelihood(*args)[name] for name in names], *program.abstract_arguments())
+
+
+def without_data(program: Program, names: list[str]) -> Program:
+    """The program without the terms of some of its data."""
+    bare, likelihood = program.log_joint_without_data, program.log_likelihood_named
+    assert bare is not None and likelihood is not None
+    kept = [name for name in program.observed if name not in names]
+    if not kept:
+        return _with_facts_of(program, replace(program, log_joint=bare))
+
+    def log_joint(x: Any, z: Nuisance, data: Data) -> Array:
+        terms = likelihood(x, z, data)
+        return bare(x, z, data) + sum(terms[name].sum() for name in kept)
+
+    return _with_facts_of(program, replace(program, log_joint=log_joint))
+
+
+def _with_facts_of(program: Program, other: Program) -> Program:
+    """The other, of the same data: what is asked about their values when it is read counts for the program, too."""
+    other.remember("facts", lambda: facts_of(program))
+    return other

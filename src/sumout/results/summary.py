@@ -11,6 +11,7 @@ from sumout.adaptation.bias_meter import TOLERANCE, Meter, read_meters, worst_ex
 from sumout.calls import public
 from sumout.errors import OptionError, SamplingWarning
 from sumout.results.convergence import FEWEST_OF_DENSITY, Mixing, mixing_warnings
+from sumout.results.data_tree import LIKELIHOOD
 from sumout.results.effective_draws import slowest
 
 if TYPE_CHECKING:  # takes half a second to import
@@ -139,7 +140,15 @@ def _below(idata: "xr.DataTree", mixing: Mixing) -> dict[str, dict[str, float]]:
 
 def _with_values(idata: "xr.DataTree", table: Any, shown: list[str], discrete: list[str]) -> Any:
     """The table with means and intervals of single discrete variables, and what is shown beside or in place of rows."""
-    from sumout.results.summary_table import DETERMINISTIC, VALUES, VARIABLES, SummaryTable, describe_values, moments
+    from sumout.results.summary_table import (
+        DETERMINISTIC,
+        NOTE,
+        VALUES,
+        VARIABLES,
+        SummaryTable,
+        describe_values,
+        moments,
+    )
 
     posterior = idata["posterior"]
     categories = np.atleast_1d(posterior.attrs.get("categories", [])).tolist()
@@ -156,6 +165,8 @@ def _with_values(idata: "xr.DataTree", table: Any, shown: list[str], discrete: l
     found.attrs[VALUES] = {name: said for name, said in words.items() if said}
     found.attrs[VARIABLES] = rows
     found.attrs[DETERMINISTIC] = [name for name in shown if name not in sampled]
+    if LIKELIHOOD in idata.children and LIKELIHOOD in posterior.attrs:
+        found.attrs[NOTE] = f"The group log_likelihood is {posterior.attrs[LIKELIHOOD]}."
     return found
 
 

@@ -22,6 +22,7 @@ MOST_SITES = 6  # of a discrete variable, likewise
 MOST_VALUES = 3  # of a category
 FEW_EFFECTIVE = 400  # a row with as many is as bad as one with the largest r_hat that is harmless
 VALUES = "values"  # in `attrs`: what to say of discrete variables, by name
+NOTE = "note"  # likewise: a sentence below the table
 VARIABLES, DETERMINISTIC = "variables", "deterministic"  # likewise: the variable of every row; those to be folded
 
 
@@ -63,19 +64,19 @@ def as_text(table: Any) -> str:
 
 
 def _cells(table: Any) -> tuple[list[str], list[list[str]], str]:
-    """Header and rows in words, and what is left out."""
+    """Header and rows in words, and what is to be said below them."""
     columns = [name for name in table.columns if name not in LEFT_OUT]
     words: dict[str, str] = table.attrs.get(VALUES, {})
-    folded = _folded(table)
-    hidden = {i for rows in folded.values() for i in rows}
+    together = folded(table)
+    hidden = {i for rows in together.values() for i in rows}
     single = [i for i in range(len(table)) if i not in hidden]
     kept = set(sorted(single, key=list(badness(table)).index)[:MOST_ROWS]) if len(single) > MOST_ROWS else set(single)
-    firsts = {rows[0]: name for name, rows in folded.items()}
+    firsts = {rows[0]: name for name, rows in together.items()}
     made = []
     for i in range(len(table)):
         name = str(table.index[i])
         if i in firsts:
-            made.append([*_fold(table.iloc[folded[firsts[i]]], firsts[i], columns), ""])
+            made.append([*fold(table.iloc[together[firsts[i]]], firsts[i], columns), ""])
         elif i in kept:
             made.append([name, *(cell(column, table[column].iloc[i]) for column in columns), words.get(name, "")])
     header = ["", *map(str, columns), VALUES]
@@ -83,10 +84,10 @@ def _cells(table: Any) -> tuple[list[str], list[list[str]], str]:
         header, made = header[:-1], [row[:-1] for row in made]
     num_left = len(single) - len(kept)
     left = f"{num_left:,} more rows; shown are those with the worst diagnostics." if num_left else ""
-    return header, made, left
+    return header, made, " ".join(filter(None, (left, table.attrs.get(NOTE, ""))))
 
 
-def _folded(table: Any) -> dict[str, list[int]]:
+def folded(table: Any) -> dict[str, list[int]]:
     """The rows of each deterministic that has many."""
     rows: dict[str, list[int]] = {}
     for i, name in enumerate(table.attrs.get(VARIABLES, ())):
@@ -95,7 +96,7 @@ def _folded(table: Any) -> dict[str, list[int]]:
     return {name: numbers for name, numbers in rows.items() if len(numbers) > MOST_ELEMENTS}
 
 
-def _fold(rows: Any, name: str, columns: Sequence[str]) -> list[str]:
+def fold(rows: Any, name: str, columns: Sequence[str]) -> list[str]:
     """One line for many elements: the range of means, and the worst diagnostics."""
     cells = [f"{name} ({len(rows):,} elements)"]
     for column in columns:
@@ -112,7 +113,7 @@ def _fold(rows: Any, name: str, columns: Sequence[str]) -> list[str]:
 
 def badness(summary: Any) -> np.ndarray:
     """The rows in order, those with the largest r_hat or the fewest effective draws first."""
-    r_hat = np.nan_to_num(summary["r_hat"].to_numpy(float), nan=1.0) - 1
+    r_hat = np.nan_to_num(summary["r_hat"].to_numpy(float), nan=1.0, posinf=1e9) - 1
     ess = np.nan_to_num(summary["ess_bulk"].to_numpy(float), nan=np.inf)
     score = np.maximum(r_hat / (LEAST_RHAT - 1), FEW_EFFECTIVE / np.maximum(ess, 1.0))
     return np.argsort(-score, kind="stable")

@@ -33,6 +33,7 @@ from jaxtyping import Array
 
 from sumout.compile.ahead import Ahead, has_few_sites
 from sumout.compile.policy import CHUNK_BYTES, CHUNK_DRAWS, MEDIUM_ARRAY
+from sumout.compile.spread import mesh_of
 from sumout.kernels.kernel import CHAINS, Kernel
 from sumout.kernels.leapfrog import Point
 from sumout.model.arguments import as_jax
@@ -41,6 +42,7 @@ from sumout.plan.target import Target
 from sumout.randomness import Key, fold_in, later
 from sumout.results.data_tree import Draws
 from sumout.results.effective_draws import slowest
+from sumout.run.processes import ONE_PROCESS, Processes
 from sumout.run.progress import Progress
 from sumout.store.backend import Checkpoint, join_chains, num_chains_of, split_chains
 from sumout.threads import SECONDS_FOR_CHUNK, Stop, in_threads
@@ -122,11 +124,12 @@ class Loop:
         groups = [self._init(*group) for group in split_chains((keys, points, z), self.group)]
         return Checkpoint(groups, 0, 0, steps or self.kernel.steps_untuned, [], 0.0)
 
-    def prepare(self, program: Program, num_chains: int) -> None:
-        """Begin to compile for a run of so many chains."""
+    def prepare(self, program: Program, num_chains: int, data: Data = None) -> None:
+        """Begin to compile for a run of so many chains; with data in another place than the program's, if given."""
         size = num_chains_of(split_chains(np.zeros(num_chains), self.group)[0])
         keys = [np.zeros((size, 2), np.uint32)] * 2
-        self._advance.prepare(*keys, self.shapes(program, size), program.data, NO_COUNTERS)
+        data = program.data if data is None else data
+        self._advance.prepare(*keys, self.shapes(program, size), data, NO_COUNTERS)
         self._init.prepare(*self._start_shapes(program, size))
 
     def shapes(self, program: Program, num_chains: int) -> Any:
@@ -150,6 +153,7 @@ class Loop:
         report: Callable[[Progress], None] = lambda progress: None,
         stop: Stop | None = None,
         num_good: Callable[[Draws], int] | None = None,
+        processes: Processes = ONE_PROCESS,
         renew: Callable[[int], tuple[Data, int]] | None = None,
     ) -> bool:
         """Continue a run from a checkpoint, which is updated as the run goes on.
@@ -163,6 +167,7 @@ class Loop:
             report: called after every chunk.
             stop: whether to stop: after the chunk that is running, or without it if it takes too long.
             num_good: how many draws of a chunk, from its first on, are as they should be.
+            processes: that work on the run, this one among them.
             renew: the data for a draw of this number, and the number of the draw from which on they are others.
 
         Returns:
@@ -177,6 +182,9 @@ class Loop:
         checkpoint.groups, data = as_jax((split_chains(checkpoint.states, self.group), data))
         compiled = self._advance.compiled(*keys[0], checkpoint.groups[0], data, NO_COUNTERS)
         most = self.capacity if schedule.chunk is None else min(schedule.chunk, self.capacity)
+        at_once = None if mesh_of(data) is None else 1
+        # A chunk that others take part in must not be left behind.
+        is_over = lambda: not processes.are_many and stop.is_overdue(SECONDS_FOR_CHUNK)  # noqa: E731
         pace = 1  # draws that are expected to take less than LONGEST
         until = tune + schedule.draws if renew is None else 0  # up to which draw the data serve
 
@@ -192,11 +200,12 @@ class Loop:
             numbers = (checkpoint.done, count, checkpoint.t, checkpoint.steps, warmup)
             counters = Counters(*(np.asarray(number, np.int32) for number in numbers))
             groups = [(*group, counters) for group in zip(keys, checkpoint.groups, strict=True)]
-            moved = in_threads(advance, groups, is_over=lambda: stop.is_overdue(SECONDS_FOR_CHUNK))
-            return moved if len(moved) == len(groups) else []
+            own = processes.own(groups)
+            moved = in_threads(advance, own, at_once, is_over)
+            return processes.gather(moved, len(groups)) if len(moved) == len(own) else []
 
         stop.is_deferred = True
-        while checkpoint.done < total and not stop.is_asked:
+        while checkpoint.done < total:
             is_warming_up = checkpoint.done < tune
             if renew is not None and checkpoint.done >= until:
                 data, until = as_jax(renew(checkpoint.done))
@@ -206,6 +215,9 @@ class Loop:
                 checkpoint.steps = self.kernel.steps_when_tuned(checkpoint.states, efficiency)
                 pace = max(1, pace * before // checkpoint.steps)
             count = min(pace, most, until - checkpoint.done, (tune if is_warming_up else total) - checkpoint.done)
+            count = processes.agree(count, stop.is_asked, checkpoint.groups)
+            if not count:
+                break
             begun = perf_counter()
             moved = advance_all(count)
             if not moved:
@@ -220,7 +232,7 @@ class Loop:
                 if not moved:
                     break
                 draws = join_chains([made for _, made in moved])
-            checkpoint.groups = [states for states, _ in moved]
+            checkpoint.groups = as_jax([states for states, _ in moved])
             seconds = perf_counter() - begun
             if not is_warming_up:
                 checkpoint.warm = []

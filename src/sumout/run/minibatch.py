@@ -275,12 +275,15 @@ class Request:
 
 def sample_rows(program: Program, asked: Request) -> "xr.DataTree":
     """Draw from the posterior of x by minibatches."""
-    with stoppable() as stop:
+    with stoppable() as stop, progress_bar(asked.progress, asked.chains) as report:
+        report.phase("reading the model")
         key_mode, key_start, key_run, key_process = split(new_key(asked.seed), 4)
         key_rows = fold_in(key_run, HOLDING)
         with program.alone(), without_collection():
             rows = set_up_rows(program, asked.kernel, asked.plate, asked.batch, asked.plan)
+        report.phase("looking for the mode")
         mode = search(rows, key_mode)
+        report.phase("compiling")
         inner = rows.program(rows.data(mode))
         rows.loop.prepare(inner, asked.chains)
         options = {
@@ -296,22 +299,21 @@ def sample_rows(program: Program, asked: Request) -> "xr.DataTree":
             identity = identify(program, options | {"chains": asked.chains, "steps": asked.steps})
             opened = open_folder(asked.store, identity, run)
         with opened as backend:
-            with progress_bar(asked.progress, asked.chains) as report:
-                checkpoint = backend.resume(rows.loop.shapes(inner, asked.chains))
-                if checkpoint is None:
-                    points = start_points(key_start, asked.chains, rows.sums.num_x)
-                    checkpoint = rows.loop.start(key_run, points, {}, asked.steps)
-                schedule = Schedule(asked.draws, asked.tune, asked.steps, asked.chunk)
+            checkpoint = backend.resume(rows.loop.shapes(inner, asked.chains))
+            if checkpoint is None:
+                points = start_points(key_start, asked.chains, rows.sums.num_x)
+                checkpoint = rows.loop.start(key_run, points, {}, asked.steps)
+            schedule = Schedule(asked.draws, asked.tune, asked.steps, asked.chunk)
 
-                def record(checkpoint: Checkpoint, draws: Draws) -> None:
-                    backend.record(checkpoint, to_x(mode, draws))
+            def record(checkpoint: Checkpoint, draws: Draws) -> None:
+                backend.record(checkpoint, to_x(mode, draws))
 
-                def renewed(draw: int) -> tuple[RowData, int]:
-                    arrays, until = rows.held.at_draw(key_rows, draw)
-                    return RowData(**{**vars(inner.data), "arrays": arrays}), until
+            def renewed(draw: int) -> tuple[RowData, int]:
+                arrays, until = rows.held.at_draw(key_rows, draw)
+                return RowData(**{**vars(inner.data), "arrays": arrays}), until
 
-                renew = renewed if rows.held.is_renewed else None
-                rows.loop.run(key_run, checkpoint, inner.data, schedule, record, report, stop, renew=renew)
+            renew = renewed if rows.held.is_renewed else None
+            rows.loop.run(key_run, checkpoint, inner.data, schedule, record, report, stop, renew=renew)
             result = backend.result(checkpoint)
     conclude(rows, result, program)
     return result

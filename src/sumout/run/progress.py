@@ -1,7 +1,6 @@
-"""The progress bar: one line for the run, with what its chains report; silent when nobody is watching."""
+"""The progress of a run: its phases, how far it is, and what its chains report."""
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -10,14 +9,13 @@ import numpy as np
 
 from sumout.results.data_tree import Draws
 from sumout.results.effective_draws import slowest
+from sumout.run.bars import Bar, Silent, bar
 
 SHOWN = {"acceptance_rate": "acceptance", "noise_share": "noise share"}
 MOST_CHAINS = 8  # of which each is shown
 RECENT = 1000  # draws from which the effective sample size is estimated
 FEWEST = 20  # draws for that
 SELDOM = 2.0  # seconds between two such estimates
-
-Show = Callable[[str, int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -28,41 +26,6 @@ class Progress:
     total: int
     tune: int
     latest: Draws
-
-
-def is_watched(wanted: bool | None) -> bool:
-    """Whether to show anything; None for on a terminal only."""
-    return sys.stderr.isatty() if wanted is None else wanted
-
-
-@contextmanager
-def bar(wanted: bool | None, title: str) -> Iterator[Show | None]:
-    """A function of description, steps done, steps in all and notes; None where nothing is shown.
-
-    `wanted=None` shows the bar on a terminal only. Until its first call the bar says that `title` is being compiled.
-    """
-    if not is_watched(wanted):
-        yield None
-        return
-    from rich.console import Console  # takes a tenth of a second to import
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[notes]}"),
-    ]
-    with Bar(*columns, console=Console(stderr=True)) as drawn:
-        task = drawn.add_task(f"compiling, {title}", total=None, notes="")
-
-        def show(description: str, done: int, total: int, notes: str) -> None:
-            drawn.update(task, description=description, completed=done, total=total, notes=notes)
-
-        yield show
 
 
 class Notes:
@@ -108,17 +71,27 @@ def _each(values: np.ndarray, form: str) -> str:
     return (" " if len(values) <= MOST_CHAINS else " to ").join(form.format(value) for value in shown)
 
 
-@contextmanager
-def progress_bar(wanted: bool | None, chains: int) -> Iterator[Callable[[Progress], None]]:
-    """A function to call after every chunk of draws."""
-    with bar(wanted, f"{chains} chains") as show:
-        if show is None:
-            yield lambda progress: None
+class Report:
+    """What a run says of itself: its phases, and after every chunk of draws how far it is."""
+
+    def __init__(self, drawn: Bar, chains: int):
+        self._bar, self._chains, self._notes = drawn, chains, Notes()
+
+    def phase(self, description: str) -> None:
+        """Say what is being done before the first draws."""
+        self._bar.phase(description)
+
+    def __call__(self, progress: Progress) -> None:
+        """Take a chunk into account."""
+        if isinstance(self._bar, Silent):
             return
-        notes = Notes()
+        phase = "warming up" if progress.done <= progress.tune else "sampling"
+        notes = self._notes.add(progress)
+        self._bar.show(f"{phase}, {self._chains} chains", progress.done, progress.total, notes)
 
-        def report(progress: Progress) -> None:
-            phase = "warming up" if progress.done <= progress.tune else "sampling"
-            show(f"{phase}, {chains} chains", progress.done, progress.total, notes.add(progress))
 
-        yield report
+@contextmanager
+def progress_bar(wanted: bool | None, chains: int) -> Iterator[Report]:
+    """What to call in every phase and after every chunk of draws; None shows it in terminals and notebooks only."""
+    with bar(wanted) as drawn:
+        yield Report(drawn, chains)

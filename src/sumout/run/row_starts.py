@@ -15,7 +15,7 @@ import numpy as np
 from sumout.errors import SumoutError, note_unforeseen
 from sumout.kernels.leapfrog import Point
 from sumout.model.arguments import as_jax
-from sumout.model.program import Nuisance, Program
+from sumout.model.program import Data, Nuisance, Program
 from sumout.model.row_program import take_rows
 from sumout.plan.minibatch_target import RowSums
 from sumout.randomness import Key, fold_in, generator, split, words_of
@@ -46,9 +46,9 @@ class RowStarts:
         program = replace(sums.rows.program, data=self._data(np.zeros((self._num, sums.rows.batch), np.int32)), free=())
         self._ascents = Ascents(program, target, RESTARTS)
 
-    def of(self, program: Program) -> "Starts | RowStarts":
+    def of(self, program: Program, data: Data = None) -> "Starts | RowStarts":
         """The same of a program with the same code and other data, whose rows are read anew."""
-        return make_starts(self.starts.of(program))
+        return make_starts(self.starts.of(program, data))
 
     def prepare(self, num_chains: int) -> None:
         """Begin to compile; chains ascend one by one."""

@@ -26,7 +26,7 @@ from sumout.model.program import Nuisance, Program
 from sumout.model.rolled import roll_up_like
 from sumout.model.supports import Count
 from sumout.plan.count_ends import CountEnds, ends_at
-from sumout.plan.other_data import has_same_code, planned, serves
+from sumout.plan.other_data import code_of, has_same_code, planned, serves
 from sumout.plan.plan import Plan, check_overrides, plan_for
 from sumout.plan.target import make_target
 from sumout.randomness import Key, as_seed, new_key, split
@@ -34,15 +34,18 @@ from sumout.results.data_tree import PostProcessing
 from sumout.results.kept import choose_kept, small_type
 from sumout.results.likelihood import build_likelihood
 from sumout.results.verdict import judge
+from sumout.run.bars import is_notebook, is_watched
 from sumout.run.count_tables import Watch, grown, settle
 from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule, capacity_for, is_small
 from sumout.run.minibatch import Request, choose_minibatch, sample_rows
-from sumout.run.progress import is_watched, progress_bar
-from sumout.run.row_starts import make_starts
+from sumout.run.placement import Placement, choose_placement, place, processes_of
+from sumout.run.progress import progress_bar
+from sumout.run.row_starts import RowStarts, make_starts
 from sumout.run.starts import Starts
 from sumout.store.backend import MemoryBackend, Run, TraceBackend
 from sumout.store.folder import open_folder
 from sumout.store.format import identify
+from sumout.store.shared_folder import open_shared_folder
 from sumout.threads import stoppable
 
 if TYPE_CHECKING:  # takes half a second to import
@@ -57,16 +60,21 @@ class Setup:
     It is kept with the program, so that a second run starts at once.
     """
 
-    def __init__(self, plan: Plan, kernel: Kernel, apart: Collection[str] = ()):
-        self.plan, self.kernel, self.apart = plan, kernel, tuple(apart)
+    def __init__(self, plan: Plan, kernel: Kernel, apart: Collection[str] = (), placement: Placement | None = None):
+        self.plan, self.kernel, self.apart, self.placement = plan, kernel, tuple(apart), placement
         self.program = plan.structure.program
+        self.data = place(placement, self.program)
         self._target = target = self._kept("target", lambda: make_target(plan))
-        self.starts = self._kept("starts", lambda: make_starts(Starts(self.program, target)))
+        self.starts = self._kept(("starts", placement), self._make_starts)
         is_alone = is_small(self.program, target) or target.is_loop_free(*self.program.abstract_arguments())
         self._group = ALONE if is_alone else SIDE_BY_SIDE
         self._loops: dict[Any, Loop] = {}
         self._guard = self._kept("guard", lambda: Guard(plan))
         self._first = self
+
+    def _make_starts(self) -> Starts | RowStarts:
+        starts = Starts(self.program, self._target, self.data)
+        return starts if self.placement is not None else make_starts(starts)
 
     def of(self, program: Program) -> "Setup":
         """The same of a program with the same code and other data; what is compiled is shared."""
@@ -77,7 +85,8 @@ class Setup:
         object.__setattr__(structure, "program", other.program)
         other.plan = copy.copy(first.plan)
         object.__setattr__(other.plan, "structure", structure)
-        other.starts, other._guard = first.starts.of(other.program), first._guard.of(other.plan)
+        other.data = place(first.placement, other.program)
+        other.starts, other._guard = first.starts.of(other.program, other.data), first._guard.of(other.plan)
         other._kept("examination", lambda: examine(first.plan).of(other.plan))
         return other
 
@@ -115,7 +124,7 @@ class Setup:
         """Begin to compile what a run of so many chains needs, in the background; what it waits for longest first."""
         if not self._target.is_marginalised:  # then the ascents to starts take longest
             self.starts.prepare(chains)
-        self.loop_for(postprocess.recorded).prepare(self.program, chains)
+        self.loop_for(postprocess.recorded).prepare(self.program, chains, self.data)
         examine(self.plan).prepare()
         self._guard.prepare()
         self.starts.prepare(chains)
@@ -130,29 +139,38 @@ class Setup:
         return self.program.remember((name, id(self.plan)), make)
 
 
-def set_up(program: Program, kernel: Any, overrides: Mapping[str, str] | None, ends: CountEnds | None = None) -> Setup:
-    """The setup for a kernel, overrides of the plan and ends of counts, the same object for the same of them.
+def set_up(
+    program: Program,
+    kernel: Any,
+    overrides: Mapping[str, str] | None,
+    ends: CountEnds | None = None,
+    placement: Placement | None = None,
+) -> Setup:
+    """The setup for a kernel, overrides of the plan, ends of counts and a placement; the same object for the same.
 
     Where what was built for the same model with other data serves, it is that, with these data; not where there are
     unbounded counts, whose tables end where the data say.
     """
     overrides = suit_kernel(kernel, program, overrides, ends)
     if ends is not None or any(isinstance(site.support, Count) for site in program.z.values()):
-        return _build(program, kernel, overrides, plan_for(program, overrides, ends))
+        return _build(program, kernel, overrides, plan_for(program, overrides, ends), placement)
     overrides = check_overrides(program, overrides)
     label = ("built for", tuple(sorted(overrides.items())))
     first = program.remember(label, lambda: _find_first(program, overrides))
     # Asked again, as more may have been asked about the values of the other's data since.
     if first is not program and serves(planned(first, overrides), program, overrides, build_likelihood):
-        made = _build(first, kernel, overrides, planned(first, overrides))
+        made = _build(first, kernel, overrides, planned(first, overrides), placement)
         return program.remember(("setup", id(made)), lambda: made.of(program))
-    return _build(program, kernel, overrides, planned(program, overrides))
+    return _build(program, kernel, overrides, planned(program, overrides), placement)
 
 
-def _build(program: Program, kernel: Any, overrides: Mapping[str, str] | None, plan: Plan) -> Setup:
+def _build(
+    program: Program, kernel: Any, overrides: Mapping[str, str] | None, plan: Plan, placement: Placement | None
+) -> Setup:
     chosen = find_kernel(kernel, plan)
     program.kin.add(program)
-    return plan.structure.program.remember(("setup", id(plan), chosen), lambda: Setup(plan, chosen, overrides or ()))
+    label = ("setup", id(plan), chosen, placement)
+    return plan.structure.program.remember(label, lambda: Setup(plan, chosen, overrides or (), placement))
 
 
 def _find_first(program: Program, overrides: Mapping[str, str] | None) -> Program:
@@ -166,20 +184,15 @@ def _find_first(program: Program, overrides: Mapping[str, str] | None) -> Progra
 
 
 def _prepare(
-    program: Program,
-    kernel: Any,
-    overrides: Mapping[str, str] | None,
-    chains: int,
-    log_likelihood: bool,
-    kept: frozenset[str] | None,
+    make: Callable[[], Setup], chains: int, log_likelihood: bool, kept: frozenset[str] | None
 ) -> tuple[Setup, PostProcessing]:
     """The setup of a run, with all that it needs being compiled."""
     while True:
-        ready = set_up(program, kernel, overrides)
+        ready = make()
         postprocess = ready.postprocessing(log_likelihood, kept)
         ready.prepare(chains, postprocess)
         # What was traced now may have asked about values: of the data that it was built for, which are others.
-        if set_up(program, kernel, overrides) is ready:
+        if make() is ready:
             return ready, postprocess
 
 
@@ -200,6 +213,8 @@ def sample(
     chunk: int | None = None,
     minibatch: Mapping[str, int] | None = None,
     keep: Collection[str] | Mapping[str, bool] | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    shard: Mapping[str, str | tuple[str, ...]] | None = None,
 ) -> "xr.DataTree":
     """Draw from the posterior of x and z.
 
@@ -212,7 +227,7 @@ def sample(
         steps: steps of the kernel between draws (of HMC and NUTS a step is a trajectory); None leaves it to the kernel.
         chains: number of chains.
         seed: fixes all randomness, a number or one of JAX's keys; the same seed gives the same draws.
-        progress: show a progress bar; None shows it on a terminal only.
+        progress: show a progress bar; None shows it in terminals and notebooks only.
         plan: what to do with a discrete site, by name: "sum" it out; "draw" it, in the best way there is; or draw it in
             a certain way: "joint", "gibbs", "metropolis" or "prior". By default sums are taken where they are cheap;
             `sumout.explain` says which.
@@ -228,6 +243,11 @@ def sample(
             `SplitSGHMC` is the default. docs/minibatches.md has the rest.
         keep: names of the variables that the posterior is to have, as in `("mu", "sigma")`, or what to leave out, as in
             `{"z": False}`; None for all. What is not kept takes no memory. x on the real line is always there.
+        mesh: devices, of this process or of several (`jax.distributed`), in each of which the same call is made with
+            the same data; each has the whole result, and process 0 writes `store`. docs/several_machines.md has the
+            rest.
+        shard: for a plate the axis of the mesh over whose devices its rows are spread, as in `{"n": "data"}`; also a
+            dimension of a PyMC model, or an array of data, for its first axis. None spreads chains over processes.
 
     Returns:
         A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;
@@ -257,6 +277,13 @@ def sample(
     at_least_one = {"steps": 1 if steps is None else steps, "chunk": 1 if chunk is None else chunk}
     _check_options(program, draws=draws, tune=tune, chains=chains, seed=seed, **at_least_one)
     chosen = choose_minibatch(program, minibatch)
+    placement = choose_placement(program, mesh, shard)
+    processes = processes_of(placement)
+    if chosen is not None and placement is not None:
+        raise OptionError(
+            f"sample: mesh with a minibatch of plate '{chosen[0]}': a gradient of few rows gains nothing from several "
+            "devices. Leave mesh out, or use all rows, minibatch={}."
+        )
     if chosen is not None:
         asked = Request(*chosen, kernel, draws, tune, steps, chains, int(seed), progress, plan, store, chunk)
         if keep is not None:
@@ -265,12 +292,17 @@ def sample(
         _conclude(result, progress)
         return result
     kept = choose_kept(program, keep)
-    with stoppable() as stop:
+    shown = progress if processes.is_first else False
+    with processes.ending_together(), stoppable() as stop, progress_bar(shown, chains) as report:
+        report.phase("reading the model")
+        asked_for = (kernel, draws, tune, steps, chains, seed, plan, log_likelihood, chunk, keep, shard, str(store))
+        if processes.are_many:
+            processes.compare({"the model": code_of(program), "the data": program.data, "the options": asked_for})
         key_start, key_guard, key_run, key_process = split(new_key(seed), 4)
 
         def build(ends: CountEnds | None = None) -> Setup:
             with user_program.alone(), without_collection():
-                return set_up(user_program, kernel, plan, ends)
+                return set_up(user_program, kernel, plan, ends, placement)
 
         def begin(ready: Setup) -> PostProcessing:
             with user_program.alone(), without_collection():
@@ -283,7 +315,8 @@ def sample(
             ready.starts.prepare(chains)
         else:
             with user_program.alone(), without_collection():
-                ready, postprocess = _prepare(user_program, kernel, plan, chains, log_likelihood, kept)
+                ready, postprocess = _prepare(build, chains, log_likelihood, kept)
+        report.phase("compiling")
         check_plan(ready.plan).raise_or_warn()
         if ready.watch is not None:
             ready, found = settle(ready, build, key_start, chains)
@@ -297,32 +330,37 @@ def sample(
         if store is None:
             opened: AbstractContextManager[TraceBackend] = nullcontext(MemoryBackend(run))
         else:
-            asked_for = {"chains": chains, "steps": steps, "log_likelihood": log_likelihood}
-            asked_for |= {} if kept is None else {"keep": sorted(kept)}
-            identity = identify(program, options | asked_for)
-            opened = open_folder(store, identity, run)
+            made_for = {"chains": chains, "steps": steps, "log_likelihood": log_likelihood}
+            made_for |= {} if kept is None else {"keep": sorted(kept)}
+            identity = identify(program, options | made_for)
+            if processes.are_many:
+                opened = open_shared_folder(store, identity, run, processes)
+            else:
+                opened = open_folder(store, identity, run)
         with opened as backend:
-            with progress_bar(progress, chains) as report:
-                loop = ready.loop_for(postprocess.recorded)
-                checkpoint = backend.resume(loop.shapes(program, chains))
-                if checkpoint is None:
-                    points, z = ready.starts.find(key_start, chains) if found is None else found
-                    ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
-                    checkpoint = loop.start(key_run, points, z, steps)
-                elif checkpoint.upper:
-                    ready = build(ends_at(user_program, checkpoint.upper))
-                    postprocess = begin(ready)
-                schedule = Schedule(draws, tune, steps, chunk)
+            loop = ready.loop_for(postprocess.recorded)
+            checkpoint = backend.resume(loop.shapes(program, chains))
+            if checkpoint is None:
+                report.phase("looking for starts")
+                points, z = ready.starts.find(key_start, chains) if found is None else found
+                ready.guard(key_guard, points.x[0], jax.tree.map(lambda a: a[0], z))
+                checkpoint = loop.start(key_run, points, z, steps)
+            elif checkpoint.upper:
+                ready = build(ends_at(user_program, checkpoint.upper))
+                postprocess = begin(ready)
+            report.phase("compiling")
+            schedule = Schedule(draws, tune, steps, chunk)
+            checkpoint.upper = ready.program.upper
+            run_on = (key_run, checkpoint, ready.data, schedule, backend.record, report, stop)
+            while not ready.loop_for(postprocess.recorded).run(*run_on, ready.watch, processes):
+                assert ready.watch is not None
+                ready = grown(ready, build, ready.watch.outside)
                 checkpoint.upper = ready.program.upper
-                run_on = (key_run, checkpoint, program.data, schedule, backend.record, report, stop)
-                while not ready.loop_for(postprocess.recorded).run(*run_on, ready.watch):
-                    assert ready.watch is not None
-                    ready = grown(ready, build, ready.watch.outside)
-                    checkpoint.upper = ready.program.upper
-                    postprocess = begin(ready)
-                    backend.run = replace(backend.run, postprocess=postprocess)
+                postprocess = begin(ready)
+                backend.run = replace(backend.run, postprocess=postprocess)
             result = backend.result(checkpoint)
-    _conclude(result, progress)
+    if processes.is_first:
+        _conclude(result, progress)
     return result
 
 
@@ -332,7 +370,7 @@ def _conclude(result: "xr.DataTree", progress: bool | None) -> None:
     if verdict.is_bad:
         warnings.warn(verdict.words, UntrustedWarning, stacklevel=4)
     elif is_watched(progress):
-        print(verdict.words, file=sys.stderr)
+        print(verdict.words, file=sys.stdout if is_notebook() else sys.stderr)  # a notebook shows stderr as trouble
 
 
 def _check_options(program: Any, **numbers: Any) -> None:

@@ -29,6 +29,7 @@ from jaxtyping import Array
 from sumout.checks.not_finite import explain_no_start
 from sumout.compile.ahead import Ahead, has_few_sites
 from sumout.compile.policy import USUAL_CHAINS
+from sumout.compile.spread import mesh_of
 from sumout.errors import StartError
 from sumout.kernels.leapfrog import Point
 from sumout.model.arguments import as_jax
@@ -50,23 +51,29 @@ MEAN_MEMORY, SQUARE_MEMORY, LEAST_SPEED = 0.9, 0.999, 1e-8  # β₁, β₂ and �
 
 
 class Starts:
-    """The search for starts, compiled once for a program and its target."""
+    """The search for starts, compiled once for a program and its target.
 
-    def __init__(self, program: Program, target: Target):
+    Args:
+        program: the program.
+        target: of a plan for it.
+        data: its data, where they are not where it has them itself.
+    """
+
+    def __init__(self, program: Program, target: Target, data: Data = None):
         self.program, self.target = program, target
-        self._ascents = Ascents(program, target, RESTARTS)
+        self._ascents = Ascents(program, target, RESTARTS, data)
 
     @property
     def spread(self) -> float:
         """Two deviations of the log density of draws."""
         return self._ascents.spread
 
-    def of(self, program: Program) -> "Starts":
+    def of(self, program: Program, data: Data = None) -> "Starts":
         """The same of a program with the same code and other data; what is compiled is shared."""
         other = copy.copy(self)
         other.program = program
         other._ascents = copy.copy(self._ascents)
-        other._ascents.program = program
+        other._ascents.program, other._ascents.placed = program, data
         return other
 
     def prepare(self, num_chains: int) -> None:
@@ -75,7 +82,7 @@ class Starts:
 
     def find(self, key: Key, num_chains: int) -> tuple[Point, Nuisance]:
         """For each chain a point of finite density and gradient and a z, with a leading axis of chains."""
-        data = as_jax(self.program.data)
+        data = as_jax(self._ascents.data)
         keys = fold_in(np.asarray(words_of(key)), np.arange(num_chains))
         keys_ascent, keys_equilibrate = np.stack([split(key) for key in keys], axis=1)
         optima = self._ascents.run(keys_ascent, data, below=self._ascents.spread)
@@ -166,8 +173,8 @@ class Ascents:
             that differ by less count as equally high.
     """
 
-    def __init__(self, program: Program, target: Target, restarts: int):
-        self.program, self.target, self.restarts = program, target, restarts
+    def __init__(self, program: Program, target: Target, restarts: int, data: Data = None):
+        self.program, self.target, self.restarts, self.placed = program, target, restarts, data
         self.is_small = is_small(program, target)
         self.spread = spread_of(program, target)
         z_only = np.zeros(0 if target.is_marginalised else SWEEPS)  # steps in which x stays
@@ -189,9 +196,15 @@ class Ascents:
         calls = 1 if self.is_small else USUAL_CHAINS
         self._step = Ahead(step, times=calls * sum(map(len, self._rounds)))
 
+    @property
+    def data(self) -> Data:
+        """From which gradients are computed."""
+        return self.program.data if self.placed is None else self.placed
+
     def prepare(self, num_keys: int) -> None:
         """Begin to compile for so many keys."""
         x, z, data = self.program.abstract_arguments()
+        data = data if self.placed is None else self.placed
         each = jax.ShapeDtypeStruct((2,), np.uint32), x, z
         num = self.restarts * self._together(num_keys)
         self._step.prepare(*jax.tree.map(lambda a: jax.ShapeDtypeStruct((num, *a.shape), a.dtype), each), data)
@@ -201,7 +214,7 @@ class Ascents:
         together = self._together(len(keys))
         ascents = [self._start(keys[i : i + together]) for i in range(0, len(keys), together)]
         for rates in self._rounds:
-            in_threads(lambda ascent, rates=rates: self._advance(ascent, rates, data), ascents)
+            in_threads(lambda ascent, rates=rates: self._advance(ascent, rates, data), ascents, self._at_once)
             found = [(*_near_optima(ascent.path, below), ascent.z) for ascent in ascents]
             points, highest, z = jax.tree.map(
                 lambda *a: np.concatenate(a).reshape(len(keys), self.restarts, *a[0].shape[1:]), *found
@@ -224,7 +237,14 @@ class Ascents:
                 z_each = self._step(each, x_each, z_each, data)[2]
             return jax.tree.map(lambda a: np.asarray(a)[:: self.restarts], z_each)
 
-        return jax.tree.map(lambda *a: np.concatenate(a), *in_threads(some, range(0, len(keys), together)))
+        return jax.tree.map(
+            lambda *a: np.concatenate(a), *in_threads(some, range(0, len(keys), together), self._at_once)
+        )
+
+    @property
+    def _at_once(self) -> int | None:
+        """Calls at a time: one, if devices wait for each other in it."""
+        return None if mesh_of(self.placed) is None else 1
 
     def gradients(self, x: np.ndarray, z: Any, data: Data) -> tuple[np.ndarray, np.ndarray]:
         """Log density and gradient at each x and z."""

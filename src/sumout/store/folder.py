@@ -50,14 +50,18 @@ MOST_BYTES = 2**24  # that wait to be written
 
 
 class FolderBackend:
-    """Writes a run to a folder; made by `open_folder`."""
+    """Writes a run to a folder; made by `open_folder`.
+
+    Attributes:
+        written: draws so far that are in the folder, warm-up included.
+    """
 
     def __init__(self, folder: Path, run: Run):
         self.folder, self.run, self.tune = folder, run, run.attrs["tune"]
         self._waiting: list[Draws] = []
         self._warm: list[np.ndarray] = []
         self._begun = self._last = perf_counter()
-        self._number = self._written = 0
+        self._number = self.written = 0
 
     def resume(self, like: Any) -> Checkpoint | None:
         """The checkpoint of the last part; None where nothing is there yet."""
@@ -72,7 +76,7 @@ class FolderBackend:
         warm: list[np.ndarray] = []
         if done <= self.tune:
             warm = [content[WARM] for content in map(read_part, parts) if WARM in content]
-        self._written = done
+        self.written = done
         upper = {name.removeprefix(f"{ENDS}/"): end for name, end in last.items() if name.startswith(f"{ENDS}/")}
         return Checkpoint([states], done, t, steps, warm, float(last[SECONDS]), upper)
 
@@ -113,15 +117,19 @@ class FolderBackend:
             for group, known in ((OBSERVED, observed), (CONSTANT, program.constant), (COORDS, program.coords)):
                 arrays.update({f"{group}/{name}": np.asarray(value) for name, value in known.items()})
         write_part(self.folder, self._number, arrays)
-        self._number, self._written = self._number + 1, checkpoint.done
+        self._number, self.written = self._number + 1, checkpoint.done
         self._waiting, self._warm = [], []
         self._last = perf_counter()
 
-    def result(self, checkpoint: Checkpoint) -> "xr.DataTree":
-        """Write the rest, and read what is there."""
+    def write_rest(self, checkpoint: Checkpoint) -> None:
+        """Write what waits to be written."""
         if self._waiting or self._warm:
             self.write(checkpoint)
-        if self._written <= self.tune:
+
+    def result(self, checkpoint: Checkpoint) -> "xr.DataTree":
+        """Write the rest, and read what is there."""
+        self.write_rest(checkpoint)
+        if self.written <= self.tune:
             raise KeyboardInterrupt("interrupted before a draw was written; the same call will resume the run.")
         from sumout.store.load import load  # xarray takes half a second to import
 

@@ -10,7 +10,7 @@ with coefficients c = ∂ log_density / ∂ leaf, free of z, found by differenti
 element is marked as live or not: one that a slice or a known mask leaves out has c = 0 whatever x is.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,10 +22,11 @@ from jax.extend.core import ClosedJaxpr, Literal, Var
 
 from sumout.jaxpr import numpy_forms as forms
 from sumout.jaxpr.equations import bind, is_exact
-from sumout.jaxpr.lazy_broadcast import Combination, Spread, evaluate
+from sumout.jaxpr.lazy_broadcast import evaluate
 from sumout.jaxpr.numpy_evaluation import as_array, compute
 from sumout.jaxpr.primitives import PLACEWISE, Kind, Linear, row_of
 from sumout.jaxpr.singular_points import multiply
+from sumout.jaxpr.spread import Combination, Spread
 from sumout.jaxpr.walk import read, shape_of, variables, walk, walk_back
 from sumout.structure.interpret import Env
 from sumout.structure.roles import Roles, evaluate_versions
@@ -42,7 +43,11 @@ class _NotHandledError(Exception):
 
 
 def pull_back(
-    linear: Sequence[Any], env: dict[Var, Spread], output: Any, is_reached: Callable[[Any], bool]
+    linear: Sequence[Any],
+    env: dict[Var, Spread],
+    output: Any,
+    is_reached: Callable[[Any], bool],
+    passing: Container[Any] = (),
 ) -> dict[Var, Spread] | None:
     """The derivative of the output by every variable on the way to it; None if some equation is not handled.
 
@@ -51,13 +56,18 @@ def pull_back(
         env: the variables that are not on the way.
         output: the last variable.
         is_reached: whether a variable is on the way.
+        passing: first results of equations that hand one weight for all on to each operand, where only live elements
+            are asked for.
     """
     weights = {v: Spread(np.ones((), v.aval.dtype), ()) for v in variables([output])}
 
     def step(eqn: Any, found: list[Spread | None]) -> list[Spread | None]:
         reached = [is_reached(v) for v in eqn.invars]
         weight = found[0] if len(found) == 1 else None
-        pulled = None if weight is None else _pull(eqn, weight, env, reached)
+        if weight is not None and weight.content.size == 1 and eqn.outvars[0] in passing:
+            pulled = [_one_for_all(weight.content, shape_of(v)) for v in eqn.invars]
+        else:
+            pulled = None if weight is None else _pull(eqn, weight, env, reached)
         if pulled is None:
             raise _NotHandledError
         return [one if is_on else None for one, is_on in zip(pulled, reached, strict=True)]
@@ -89,8 +99,12 @@ def _pull(eqn: Any, weight: Spread, env: dict[Var, Spread], reached: list[bool])
     if row.keeps_order and content.size == 1:
         # One weight for all fits any shape, unless elements were repeated or left out: then some count more often.
         is_one_to_one = [n for n in weight.shape if n != 1] == [n for n in shapes[0] if n != 1]
-        return [Spread(content.reshape((1,) * len(shapes[0])), shapes[0])] if is_one_to_one else None
+        return [_one_for_all(content, shapes[0])] if is_one_to_one else None
     return None
+
+
+def _one_for_all(number: Any, shape: tuple[int, ...]) -> Spread:
+    return Spread(number.reshape((1,) * len(shape)), shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,11 +115,20 @@ class Factorisation:
     leaves: tuple[Var, ...]
     live: tuple[np.ndarray, ...]
     linear: tuple[Any, ...]  # the equations between the leaves and the output
+    passing: frozenset[Var] = frozenset()  # first results of those that only move elements, or choose by a known mask
 
-    def evaluate(self, *args: Any, given: Mapping[Var, Any] | None = None) -> tuple[tuple[Spread, ...], Any]:
-        """The factor arrays and the rest; their sum is the log density. Some variables may be given."""
+    def evaluate(
+        self, *args: Any, given: Mapping[Var, Any] | None = None, only_live: bool = False
+    ) -> tuple[tuple[Spread, ...], Any]:
+        """The factor arrays and the rest; their sum is the log density.
+
+        Args:
+            args: of the log density.
+            given: the values of some variables.
+            only_live: whether elements that do not count may have any value.
+        """
         env = evaluate(self.closed.jaxpr, self.closed.consts, args, given)
-        rest, coefficients = self._coefficients(env)
+        rest, coefficients = self._coefficients(env, only_live)
         return tuple(_weighed(c, env[leaf]) for c, leaf in zip(coefficients, self.leaves, strict=True)), rest
 
     def values(self, variables: Sequence[Var], *args: Any) -> list[Any]:
@@ -116,9 +139,13 @@ class Factorisation:
     def evaluate_versions(
         self, versions: Sequence[Sequence[Any]], roles: Roles, sources: Sequence[Hashable]
     ) -> tuple[Spread | None, ...]:
-        """The factor arrays with each site at one of several values, by its role; None where that cannot be done."""
+        """The factor arrays with each site at one of several values, by its role; None where that cannot be done.
+
+        Elements that do not count have any value.
+        """
         env = evaluate_versions(self.closed, versions, roles, sources)
-        _, coefficients = self._coefficients({variable: spreads[0] for variable, spreads in env.items()})
+        first = {variable: spreads[0] for variable, spreads in env.items()}
+        _, coefficients = self._coefficients(first, only_live=True)
         met = [env[leaf][0] if self.has_met(leaf, roles) else None for leaf in self.leaves]
         return tuple(None if v is None else _weighed(c, v) for c, v in zip(coefficients, met, strict=True))
 
@@ -132,11 +159,11 @@ class Factorisation:
         """Whether a leaf can be evaluated by roles."""
         return roles.size == 1 or (leaf in roles.joint and leaf not in roles.failed)
 
-    def _coefficients(self, env: dict[Var, Spread]) -> tuple[Any, list[Spread]]:
-        """The rest, and the weight of every element of every leaf."""
+    def _coefficients(self, env: dict[Var, Spread], only_live: bool = False) -> tuple[Any, list[Spread]]:
+        """The rest, and the weight of every element of every leaf, or of those that count."""
         (output,) = self.closed.jaxpr.outvars
         zeros = [jnp.zeros(live.shape, output.aval.dtype) for live in self.live]
-        found = pull_back(self.linear, env, output, self.is_reached)
+        found = pull_back(self.linear, env, output, self.is_reached, self.passing if only_live else ())
         if found is not None:
             return self._linear_part(env, zeros), [found[leaf] for leaf in self.leaves]
         rest, transposed = jax.vjp(lambda leaves: self._linear_part(env, leaves), zeros)
@@ -215,7 +242,17 @@ def factorise(closed: ClosedJaxpr, env: Env, num_sites: int) -> Factorisation:
     live = {v: np.ones((), bool) for v in variables([output]) if _depends(env, v)}
     walk_back(closed.jaxpr.eqns, live, step, np.logical_or)
     leaves += [v for v in closed.jaxpr.invars if v in live]
-    return Factorisation(closed, tuple(leaves), tuple(live[v] for v in leaves), tuple(linear[::-1]))
+    passing = frozenset(eqn.outvars[0] for eqn in linear if _passes_on(eqn, env))
+    return Factorisation(closed, tuple(leaves), tuple(live[v] for v in leaves), tuple(linear[::-1]), passing)
+
+
+MOVES_ONCE = frozenset(("concatenate", "rev", "slice", "transpose"))
+
+
+def _passes_on(eqn: Any, env: Env) -> bool:
+    """Whether each live element of an operand is one live element of the result."""
+    is_choice = row_of(eqn).kind is Kind.SELECT and _known(env, eqn.invars[0])
+    return is_choice or eqn.primitive.name in MOVES_ONCE
 
 
 def _known_zeros(eqn: Any, env: Env) -> np.ndarray | None:

@@ -52,7 +52,7 @@ class Reader:
     def _equation(self, eqn: Any, operands: list[Abstract]) -> list[Abstract]:
         if all(operand.ids is None for operand in operands):
             if all(operand.known is not None for operand in operands):
-                return _known_results(eqn, operands)
+                return known_results(eqn, operands)
             return [Abstract(out.aval.shape) for out in eqn.outvars]
         row = row_of(eqn)
         try:
@@ -93,7 +93,7 @@ class Reader:
         order = range(params["length"])[:: -1 if params["reverse"] else 1]
         rows: dict[int, list[Abstract]] = {}
         for t in order:
-            out = self.call(params["jaxpr"], [*consts, *carry, *(_row(x, t) for x in xs)])
+            out = self.call(params["jaxpr"], [*consts, *carry, *(row_at(x, t) for x in xs)])
             carry, rows[t] = out[: params["num_carry"]], out[params["num_carry"] :]
             _settle(carry, t)
         ys = eqn.outvars[len(carry) :]
@@ -141,7 +141,7 @@ def _of_literal(literal: Literal) -> Abstract:
     return constant(literal.val)
 
 
-def _row(stacked: Abstract, t: int) -> Abstract:
+def row_at(stacked: Abstract, t: int) -> Abstract:
     if stacked.ids is not None:
         return dependent(stacked.shape[1:], np.asarray(stacked.ids[t]))
     known = stacked.known
@@ -164,7 +164,7 @@ def _stack(rows: list[Abstract], shape: tuple[int, ...]) -> Abstract:
     return dependent(shape, np.stack([row.scopes for row in rows]))
 
 
-def _known_results(eqn: Any, operands: list[Abstract]) -> list[Abstract]:
+def known_results(eqn: Any, operands: list[Abstract]) -> list[Abstract]:
     """Results of an equation whose operands are all known, to be computed when asked for."""
     shapes = [out.aval.shape for out in eqn.outvars]
     use_numpy = is_exact_by_numpy(eqn)

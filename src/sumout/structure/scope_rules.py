@@ -162,23 +162,7 @@ def scatter(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | No
         anything = _within_batches(scopes, numbers, indices, updates)
         elsewhere = tuple(axis for axis in range(len(operand.shape)) if axis not in numbers.operand_batching_dims)
         return [scopes.union(operand.scopes, np.expand_dims(anything, elsewhere))]
-    kept = set(numbers.inserted_window_dims) | set(numbers.operand_batching_dims)
-    windows = iter(updates.shape[axis] for axis in numbers.update_window_dims)
-    # Where each update is written: what a gather by the same indices reads from the places numbered from 1. Zero is
-    # outside, where nothing is written.
-    places = forms.gather(
-        np.arange(1, np.prod(operand.shape, dtype=int) + 1).reshape(operand.shape),
-        indices.value,
-        dimension_numbers=lax.GatherDimensionNumbers(
-            offset_dims=numbers.update_window_dims,
-            collapsed_slice_dims=numbers.inserted_window_dims,
-            start_index_map=numbers.scatter_dims_to_operand_dims,
-            operand_batching_dims=numbers.operand_batching_dims,
-            start_indices_batching_dims=numbers.scatter_indices_batching_dims,
-        ),
-        slice_sizes=tuple(1 if axis in kept else next(windows) for axis in range(len(operand.shape))),
-        mode=eqn.params["mode"] if eqn.params["mode"] == CLIP else FILL,
-    )
+    places = written_places(eqn, operand.shape, indices.value, updates.shape)
     out = operand.scopes.ravel().copy()
     if eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is None:  # overwritten, not combined
         out[places[places > 0] - 1] = EMPTY
@@ -191,6 +175,37 @@ def scatter(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | No
         written = np.delete(written, found[first])
         arriving = np.delete(arriving, found[first])
     return [out.reshape(operand.shape)]
+
+
+def written_places(
+    eqn: Any, operand: tuple[int, ...], indices: np.ndarray, updates: tuple[int, ...]
+) -> np.ndarray:
+    """Where a scatter by known indices writes each update: the number of the place from 1, or 0 for nowhere.
+
+    Args:
+        eqn: the scatter.
+        operand: shape of what is written to.
+        indices: where.
+        updates: shape of what is written.
+    """
+    numbers = eqn.params["dimension_numbers"]
+    kept = set(numbers.inserted_window_dims) | set(numbers.operand_batching_dims)
+    windows = iter(updates[axis] for axis in numbers.update_window_dims)
+    # Where each update is written: what a gather by the same indices reads from the places numbered from 1. Zero is
+    # outside, where nothing is written.
+    return forms.gather(
+        np.arange(1, np.prod(operand, dtype=int) + 1).reshape(operand),
+        indices,
+        dimension_numbers=lax.GatherDimensionNumbers(
+            offset_dims=numbers.update_window_dims,
+            collapsed_slice_dims=numbers.inserted_window_dims,
+            start_index_map=numbers.scatter_dims_to_operand_dims,
+            operand_batching_dims=numbers.operand_batching_dims,
+            start_indices_batching_dims=numbers.scatter_indices_batching_dims,
+        ),
+        slice_sizes=tuple(1 if axis in kept else next(windows) for axis in range(len(operand))),
+        mode=eqn.params["mode"] if eqn.params["mode"] == CLIP else FILL,
+    )
 
 
 def _within_batches(scopes: Scopes, numbers: Any, indices: Abstract, updates: Abstract) -> Ids:

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from sumout.errors import OptionError, note_unforeseen
 from sumout.jaxpr.equations import traced_once, without_collection
 from sumout.jaxpr.flatten import flatten
-from sumout.jaxpr.lazy_broadcast import Spread
+from sumout.jaxpr.spread import Spread
 from sumout.model.front_ends import as_program
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.rolled import roll_up
@@ -53,6 +53,10 @@ class Structure:
         """The same, each kept as small as its content."""
         return self._factors(x, z, data)
 
+    def live_factors(self, x: Array, z: Nuisance, data: Data) -> tuple[Spread, ...]:
+        """The same, with any value where an element does not count."""
+        return self._live_factors(x, z, data)
+
     def rest(self, x: Array, z: Nuisance, data: Data) -> Array:
         """The part of the log density in which z does not occur (z is asked for by the program, not used)."""
         return self._rest(x, z, data)
@@ -60,6 +64,11 @@ class Structure:
     @cached_property
     def _factors(self) -> Callable[[Array, Nuisance, Data], tuple[Spread, ...]]:
         return traced_once(lambda x, z, data: self.factorisation.evaluate(*jax.tree.leaves((x, z, data)))[0])
+
+    @cached_property
+    def _live_factors(self) -> Callable[[Array, Nuisance, Data], tuple[Spread, ...]]:
+        evaluate = self.factorisation.evaluate
+        return traced_once(lambda x, z, data: evaluate(*jax.tree.leaves((x, z, data)), only_live=True)[0])
 
     @cached_property
     def _rest(self) -> Callable[[Array, Nuisance, Data], Array]:

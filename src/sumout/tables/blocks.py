@@ -90,7 +90,7 @@ class Block:
 
     def factor_sums(self, x: Array, z: Nuisance, data: Data) -> Array:
         """For each member the sum of the factors that depend on it, `(n,)`."""
-        return self.sums(self.structure.spread_factors(x, z, data))
+        return self.sums(self.structure.live_factors(x, z, data))
 
 
 def pick(values: Array | np.ndarray, which: Array) -> Array:

@@ -8,6 +8,7 @@ or, where these are of very uneven length, sums are taken by segment.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from math import prod
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +18,9 @@ from jax import lax
 from jaxtyping import Array
 
 from sumout.compile.policy import BOX_WASTE, FEW_RUNS, SMALL_FACTOR, WASTE
-from sumout.jaxpr.lazy_broadcast import Combination
+from sumout.jaxpr.spread import Combination
 from sumout.structure.structure import Structure
+from sumout.tables.weighted_sums import sum_combination
 
 Elements = tuple[np.ndarray, np.ndarray]  # numbers of factor elements, and the owner of each
 
@@ -43,9 +45,11 @@ class Sums:
         total = jnp.zeros(self.size, jnp.result_type(float))
         for bundle, owned in zip(self.bundles, self.owned, strict=True):
             first = factors[bundle[0]]
+            found = None
             if len(bundle) == 1 and isinstance(first, Combination):
-                full = [jnp.broadcast_to(w, first.shape).ravel().astype(total.dtype) for w in first.weights]
-                total += first.sum_by(lambda weights, owned=owned: owned.sums(weights, self.size), full)
+                found = sum_combination(first, owned, self.size, total.dtype)
+            if found is not None:
+                total += found
             else:
                 total += owned.sums(jnp.concatenate([factors[i].full.ravel() for i in bundle]), self.size)
         return _never_nan(total)
@@ -61,9 +65,26 @@ class Sums:
             return None
         return _never_nan(reduce(jnp.add, [content.reshape(()) for content in contents]))
 
+    def small(self, factors: Sequence[Any], shape: tuple[int, ...]) -> Array | None:
+        """The sums of owners that have an element, as an array of this shape, of size 1 where they do not vary.
+
+        Other owners may have any sum. None if that is no smaller, or owners are not shared out along the axes.
+        """
+        if any(len(bundle) != 1 for bundle in self.bundles) or not all(isinstance(o, Box) for o in self.owned):
+            return None
+        if any(o.summed or o.sizes != shape or (o.owners(self.size) != self.owners).any() for o in self.owned):
+            return None
+        found = [owned.spread(factors[i].content, factors[i].shape) for (i,), owned in self._each]
+        sizes = jnp.broadcast_shapes(*(array.shape for array in found))
+        return _never_nan(reduce(jnp.add, found)) if prod(sizes) < self.size else None
+
+    @property
+    def _each(self) -> list[tuple[tuple[int, ...], Any]]:
+        return list(zip(self.bundles, self.owned, strict=True))
+
     @property
     def owners(self) -> np.ndarray:
-        """Which owners have an element, for sums that are uniform."""
+        """Which owners have an element, for sums that are uniform or small."""
         return self.owned[0].owners(self.size)
 
 
@@ -72,8 +93,16 @@ def _is_one_each(owned: Any) -> bool:
     return isinstance(owned, Runs) or (isinstance(owned, Box) and not owned.summed)
 
 
+@jax.custom_jvp
 def _never_nan(total: Array) -> Array:
+    """−∞ in place of NaN.
+
+    Where the sum is −∞ its cotangent is zero as it is: to look once more where that was is to compute the sum again.
+    """
     return jnp.where(jnp.isnan(total), -jnp.inf, total)
+
+
+_never_nan.defjvp(lambda primals, tangents: (_never_nan(*primals), tangents[0]))
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["owner_first"])
@@ -82,6 +111,23 @@ class Layout:
     """Elements in the order of their owners."""
 
     owner_first: bool
+
+    def summed_axes(self, shape: tuple[int, ...], size: int) -> tuple[int, ...] | None:
+        """Axes of an array along which the owner stays the same; None where they are not whole axes."""
+        count = len(shape)
+        for kept in range(count + 1):
+            if prod(shape[:kept] if self.owner_first else shape[count - kept :]) == size:
+                return tuple(range(kept, count)) if self.owner_first else tuple(range(count - kept))
+        return None
+
+    def cut(self, array: Array, shape: tuple[int, ...]) -> Array:
+        """The elements that count, in an array of as many axes."""
+        del shape
+        return array
+
+    def place(self, array: Array, size: int) -> Array:
+        """What is left of an array after its sum, by owner."""
+        return array.reshape(size)
 
     def sums(self, flat: Array, size: int) -> Array:
         """For each owner the sum of its elements."""
@@ -176,14 +222,37 @@ class Box:
         inside = inside.reshape(*inside.shape, *(1,) * (len(self.sizes) - inside.ndim))
         return np.pad(inside, self._pads(inside.shape)).reshape(size)
 
+    def summed_axes(self, shape: tuple[int, ...], size: int) -> tuple[int, ...] | None:
+        """Axes of an array along which the owner stays the same; None if the array has other axes."""
+        del size
+        return self.summed if shape == self.shape else None
+
+    def cut(self, array: Array, shape: tuple[int, ...]) -> Array:
+        """The box of an array of this shape, of size 1 along axes on which it does not vary."""
+        bounds = [
+            (low, high) if n == whole else (0, 1)
+            for (low, high), n, whole in zip(self.bounds, array.shape, shape, strict=True)
+        ]
+        return array[tuple(slice(*bound) for bound in bounds)]
+
     def sums(self, flat: Array, size: int) -> Array:
         """Cut out, sum, and put in place."""
-        array = flat.reshape(self.shape)[tuple(slice(*bound) for bound in self.bounds)]
+        array = self.cut(flat.reshape(self.shape), self.shape)
         array = array if self.mask is None else jnp.where(self.mask, array, 0)
-        array = array.sum(axis=self.summed) if self.summed else array
+        return self.place(array.sum(axis=self.summed) if self.summed else array, size)
+
+    def place(self, array: Array, size: int) -> Array:
+        """What is left of the box after its sum, by owner."""
         array = lax.rev(array, self.reversed).transpose(self.order)
         array = array.reshape(*array.shape, *(1,) * (len(self.sizes) - array.ndim))
         return jnp.pad(array, self._pads(array.shape)).reshape(size)
+
+    def spread(self, content: Array, shape: tuple[int, ...]) -> Array:
+        """The content of an array of this shape, by owner: still of size 1 where it does not vary."""
+        array = lax.rev(self.cut(content, shape), self.reversed).transpose(self.order)
+        array = array.reshape(*array.shape, *(1,) * (len(self.sizes) - array.ndim))
+        pads = self._pads(array.shape)
+        return jnp.pad(array, [(0, 0) if n == 1 else pad for n, pad in zip(array.shape, pads, strict=True)])
 
     def _pads(self, shape: tuple[int, ...]) -> list[tuple[int, int]]:
         return [(low, whole - low - n) for low, whole, n in zip(self.offsets, self.sizes, shape, strict=True)]
