@@ -282,5 +282,3 @@ def tables_are_small(states: States, groups: Sequence[Group], most: int) -> bool
     return all(
         np.prod([sizes[member.name] for member in members]) <= most for kind in kinds for _, members in kind.factors
     )
-
-
