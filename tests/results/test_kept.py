@@ -90,6 +90,7 @@ def test_large_sites_are_recorded_in_small_types(program, whole, monkeypatch):
     for name in ("z", "share", "unused"):
         np.testing.assert_array_equal(run.posterior[name].values, whole.posterior[name].values)
     np.testing.assert_array_equal(run.log_likelihood["y"].values, whole.log_likelihood["y"].values)
+    assert sumout.to_numpyro(run)["z"].dtype == np.int32
 
 
 def test_small_types_hold_all_values(monkeypatch):
@@ -152,3 +153,18 @@ def test_what_must_be_drawn_must_be_kept(one_site):
     for use in (sumout.marginals, sumout.predict):
         with pytest.raises(OptionError, match="keep it"):
             use(program, run)
+
+
+def test_models_see_their_own_types(monkeypatch):
+    """300 z is 300 and no byte."""
+    monkeypatch.setattr(kept, "LARGE_SITE", 30)
+
+    def model(y):
+        with numpyro.plate("n", len(y)):
+            z = numpyro.sample("z", dist.Bernoulli(0.5))
+            numpyro.sample("y", dist.Normal(jnp.asarray(z, z.dtype) * 300, 1.0), obs=y)
+
+    program = sumout.program(model, np.full(30, 300.0))
+    run = sumout.sample(program, draws=5, tune=5, chains=1)
+    assert run.posterior.z.dtype == np.int8
+    assert np.abs(sumout.predict(program, run).posterior_predictive.y.values - 300).max() < 10

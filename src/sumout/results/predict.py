@@ -149,6 +149,8 @@ def _latents(program: Program, result: Any, chosen: Any, key: Key) -> dict[str, 
     if any(name in program.x for name in missing) or (missing and "unconstrained_posterior" not in result.children):
         raise OptionError(f"predict: the result has no '{missing[0]}'; was it another program that was sampled from?")
     known = {str(name): np.asarray(values.values)[:, chosen] for name, values in posterior.data_vars.items()}
+    # Large sites are recorded in small types, which would overflow in the model's arithmetic.
+    known |= {name: known[name].astype(site.dtype, copy=False) for name, site in program.z.items() if name in known}
     return {**known, **(_recovered(program, result, chosen, key) if missing else {})}
 
 
