@@ -4,11 +4,15 @@ A mixture of three normals with a label for each row, z summed out, batches of 1
 in the compiled loop, with two parts of 500 rows each. Full-batch HMC has the labels summed out as well, from the same
 mode and in the same coordinates, with the best of four settings, and pays for every leapfrog step a pass over all rows.
 
-    python -m benchmarks.minibatch [--rows 1e5 1e6 1e7] [--hmc 1e6] [--draws 1000]
+With --disk the rows are in a file, and a step takes its own from a pool of 100,000.
+
+    python -m benchmarks.minibatch [--rows 1e5 1e6 1e7] [--hmc 1e6] [--draws 1000] [--disk]
 """
 
 import argparse
 import json
+import resource
+import tempfile
 import time
 import warnings
 from typing import Any
@@ -40,11 +44,21 @@ def mixture(y):
         numpyro.sample("y", dist.Normal(mu[z], sigma), obs=y)
 
 
-def data(num: int) -> np.ndarray:
+def data(num: int, seed: int = 0) -> np.ndarray:
     """Rows of the mixture."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     z = rng.choice(3, num, p=[0.2, 0.3, 0.5])
     return (np.array([-3.0, 0.0, 2.0])[z] + 0.7 * rng.standard_normal(num)).astype(np.float32)
+
+
+def on_disk(num: int) -> Any:
+    """The same in a file, written piece by piece."""
+    path = f"{tempfile.mkdtemp()}/y.npy"
+    array = np.lib.format.open_memmap(path, "w+", np.float32, (num,))
+    for start in range(0, num, 10**6):
+        array[start : start + 10**6] = data(min(10**6, num - start), seed=start)
+    array.flush()
+    return sumout.on_disk(path)
 
 
 def minibatches(rows: Rows, draws: int) -> dict[str, Any]:
@@ -61,7 +75,8 @@ def minibatches(rows: Rows, draws: int) -> dict[str, Any]:
         if checkpoint.done > TUNE:
             kept.append(made.x)
 
-    rows.loop.run(new_key(2), checkpoint, inner.data, Schedule(draws, TUNE), record)
+    renew = rows.renewal(new_key(3), inner.data)
+    rows.loop.run(new_key(2), checkpoint, inner.data, Schedule(draws, TUNE), record, renew=renew)
     (begun, first), (ended, last) = times[0], times[-1]
     u = np.concatenate(kept, axis=1)
     x = mode.x + u.astype(np.float64) @ mode.spread.T
@@ -74,6 +89,7 @@ def minibatches(rows: Rows, draws: int) -> dict[str, Any]:
         "step size": round(float(np.mean(checkpoint.states.tuning.step_size)), 3),
         "passes to the mode": mode.passes,
         "check": check.words,
+        "peak in GB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
     }
 
 
@@ -118,10 +134,11 @@ def main() -> None:
     parser.add_argument("--rows", type=float, nargs="*", default=[1e5, 1e6, 1e7])
     parser.add_argument("--hmc", type=float, default=1e6, help="rows of the comparison with full-batch HMC; 0 for none")
     parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--disk", action="store_true", help="keep the rows in a file")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     for num in map(int, options.rows):
-        program = sumout.program(mixture, data(num))
+        program = sumout.program(mixture, on_disk(num) if options.disk else data(num))
         rows = set_up_rows(program, None, "n", BATCH, None)
         print(json.dumps(minibatches(rows, options.draws), ensure_ascii=False), flush=True)
         if num == int(options.hmc):

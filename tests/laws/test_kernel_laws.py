@@ -51,12 +51,13 @@ def test_leap_is_reversible(scale):
 def test_trajectories_are_reversible_and_know_where_they_are():
     target, z, scale = Target(curved), {"z": jnp.array(0.4)}, jnp.array([[0.8, 0.0], [0.5, 1.1]])
     start, v = Point.at(target, jnp.array([0.3, -0.5]), z, {}), jnp.array([0.8, 1.2])
-    there, momentum = follow(target, start, v, z, {}, jnp.array(0.4), scale, num=3)
-    back, turned = follow(target, there, -momentum, z, {}, jnp.array(0.4), scale, num=3)
+    there, momentum, rise = follow(target, start, v, z, {}, jnp.array(0.4), scale, num=3)
+    back, turned, fall = follow(target, there, -momentum, z, {}, jnp.array(0.4), scale, num=3)
     np.testing.assert_allclose(back.x, start.x, atol=1e-12)
     np.testing.assert_allclose(turned, -v, atol=1e-12)
     assert np.abs(there.x - start.x).max() > 0.1
     assert there.log_density == curved(there.x, z, {})
+    assert rise == there.log_density - start.log_density == -fall
     np.testing.assert_allclose(there.gradient, jax.grad(curved)(there.x, z, {}))
 
 

@@ -90,6 +90,7 @@ def test_large_sites_are_recorded_in_small_types(program, whole, monkeypatch):
     for name in ("z", "share", "unused"):
         np.testing.assert_array_equal(run.posterior[name].values, whole.posterior[name].values)
     np.testing.assert_array_equal(run.log_likelihood["y"].values, whole.log_likelihood["y"].values)
+    assert sumout.to_numpyro(run)["z"].dtype == np.int32
 
 
 def test_small_types_hold_all_values(monkeypatch):
@@ -115,3 +116,55 @@ def test_blocks_hold_fewer_draws_of_large_programs():
     large = sumout.program(mixture, np.zeros(1_000_000, np.float32))
     assert data_tree.block_for(sumout.program(mixture, Y)) == 256
     assert 1 <= data_tree.block_for(large) <= 4
+
+
+@pytest.fixture(scope="module")
+def one_site():
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 5).expand([2]))
+        with numpyro.plate("n", len(y)):
+            z = numpyro.sample("z", dist.Bernoulli(0.3))
+            numpyro.sample("y", dist.Normal(mu[z], 0.1), obs=y)
+
+    return model
+
+
+def test_marginals_and_predictions_do_without_z(one_site):
+    """Of the same rows, and of some of them: z from its exact conditional."""
+    program = sumout.program(one_site, Y)
+    whole = sumout.sample(program, **QUICK)
+    without = sumout.sample(program, **QUICK, keep=("mu",))
+    exact = sumout.marginals(program, whole)
+    for rows in (slice(None), slice(5, 15)):
+        some = sumout.program(one_site, Y[rows])
+        found = sumout.marginals(some, without)
+        np.testing.assert_allclose(found.z.values, exact.z.values[rows], atol=1e-12)
+        predicted = sumout.predict(some, without).posterior_predictive.y.values
+        # Each draw of y is near the component that its z says, and z is as likely as its exact marginal.
+        mu = without.posterior.mu.values[:, :, None, :]
+        is_one = np.abs(predicted[..., None] - mu).argmin(axis=-1) == 1
+        error = np.sqrt(exact.z.values[rows, 1] * exact.z.values[rows, 0] / 60)
+        assert (np.abs(is_one.mean((0, 1)) - exact.z.values[rows, 1]) < 6 * error + 1e-6).all()
+
+
+def test_what_must_be_drawn_must_be_kept(one_site):
+    program = sumout.program(mixture, Y)  # "unused" is drawn forward
+    run = sumout.sample(program, **QUICK, keep=("mu",))
+    for use in (sumout.marginals, sumout.predict):
+        with pytest.raises(OptionError, match="keep it"):
+            use(program, run)
+
+
+def test_models_see_their_own_types(monkeypatch):
+    """300 z is 300 and no byte."""
+    monkeypatch.setattr(kept, "LARGE_SITE", 30)
+
+    def model(y):
+        with numpyro.plate("n", len(y)):
+            z = numpyro.sample("z", dist.Bernoulli(0.5))
+            numpyro.sample("y", dist.Normal(jnp.asarray(z, z.dtype) * 300, 1.0), obs=y)
+
+    program = sumout.program(model, np.full(30, 300.0))
+    run = sumout.sample(program, draws=5, tune=5, chains=1)
+    assert run.posterior.z.dtype == np.int8
+    assert np.abs(sumout.predict(program, run).posterior_predictive.y.values - 300).max() < 10

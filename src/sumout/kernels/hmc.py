@@ -106,7 +106,7 @@ class HMC(TrajectoryKernel):
         tuning = state.tuning
         leaps = self._leaps(tuning)
 
-        def follow_from(start: Point, momentum: Array, smaller: Array) -> tuple[Point, Array]:
+        def follow_from(start: Point, momentum: Array, smaller: Array) -> tuple[Point, Array, Array]:
             step_size = jitter * tuning.step_size / smaller
             return follow(target, start, momentum, z, data, step_size, tuning.scale, leaps * smaller)
 
@@ -141,7 +141,7 @@ def _leaps(log_step: Any, is_learnt: Any, numpy: Any = jnp) -> Any:
     return numpy.clip(numpy.round(LENGTH / numpy.exp(log_step)), 1, most).astype(int)
 
 
-Follow = Callable[[Point, Array, Array], tuple[Point, Array]]
+Follow = Callable[[Point, Array, Array], tuple[Point, Array, Array]]
 
 
 @jax.tree_util.register_dataclass
@@ -170,7 +170,8 @@ def delayed_rejection(follow: Follow, start: Point, momentum: Array, level: Arra
     """Follow a trajectory and, where it fails, one of smaller steps; accept or reject.
 
     Args:
-        follow: end of a trajectory from a point with a momentum, with steps so many times smaller than usual.
+        follow: end of a trajectory from a point with a momentum, with steps so many times smaller than usual; the
+            momentum there, and the change of the log density.
         start: where it begins.
         momentum: likewise.
         level: uniform on (0, 1); an end is accepted if its acceptance probability is higher.
@@ -182,8 +183,8 @@ def delayed_rejection(follow: Follow, start: Point, momentum: Array, level: Arra
         begin, momentum_begin = jax.tree.map(
             partial(jnp.where, stage == WAY_BACK), (now.other, now.momentum), (start, momentum)
         )
-        end, final = follow(begin, momentum_begin, jnp.where(stage == SMALL_STEPS, SMALLER, 1))
-        change = gain((begin.log_density, momentum_begin), (end.log_density, final))
+        end, final, rise = follow(begin, momentum_begin, jnp.where(stage == SMALL_STEPS, SMALLER, 1))
+        change = gain((jnp.zeros_like(rise), momentum_begin), (rise, final))
         probability = jnp.exp(jnp.minimum(change, 0.0))
         is_accepted, has_failed = level < probability, change < -FAILURE
         is_first, is_last = stage == LARGE_STEPS, stage == WAY_BACK

@@ -156,7 +156,7 @@ def _open(path: Path, column: str | Sequence[str] | None) -> Any:
 
 def _import_zarr(path: Path) -> Any:
     try:
-        import zarr
+        import zarr  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise OptionError(f"on_disk: to read the folder '{path}' Zarr is needed: pip install zarr.") from error
     return zarr

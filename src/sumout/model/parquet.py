@@ -35,7 +35,7 @@ class Parquet:
     def opened(path: Path, column: str | Sequence[str] | None) -> "Parquet":
         """The columns of a file, or of all files in a folder, in the order of their names."""
         try:
-            import pyarrow.parquet as pq
+            import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise OptionError(f"on_disk: to read '{path}' pyarrow is needed: pip install pyarrow.") from error
         files = [pq.ParquetFile(one) for one in (sorted(path.glob("*.parquet")) if path.is_dir() else [path])]

@@ -19,6 +19,7 @@ from sumout.calls import public
 from sumout.eliminate.summation import Summation
 from sumout.errors import OptionError
 from sumout.model.front_ends import as_program
+from sumout.model.initial_values import any_z
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.supports import Finite
 from sumout.plan.count_ends import ends_at
@@ -38,7 +39,8 @@ def marginals(program: Program | Any, idata: "xr.DataTree", *, plan: Mapping[str
     """The probabilities of the values of every discrete site, and the most probable joint values.
 
     Args:
-        program: the one that was sampled from, or the PyMC model.
+        program: the one that was sampled from, or the PyMC model. Where z was not kept and all of it can be summed out,
+            also one of the same model with some of its rows, or new ones: so many rows are done in chunks.
         idata: from `sumout.sample`.
         plan: what to do with a discrete site, by name, as for `sumout.sample`; by default as for the program without
             overrides, whatever the plan of the run was. Sites that are drawn are averaged given the others as drawn.
@@ -72,7 +74,13 @@ def marginals(program: Program | Any, idata: "xr.DataTree", *, plan: Mapping[str
     chosen = plan_for(program, plan, ends)
     program = program if chosen.ends is None else chosen.ends.cut
     rolled = chosen.structure.program
-    packed = rolled.packs.pack(z, lambda rows: np.stack(rows, axis=1))
+    missing = [name for name in program.z if name not in z]
+    if missing and (not chosen.sums_all or program.forward):
+        raise OptionError(
+            f"marginals: the result has no '{missing[0]}', and without its draws only what is summed out can be told: "
+            "keep it (keep= of sumout.sample)."
+        )
+    packed = {} if missing else rolled.packs.pack(z, lambda rows: np.stack(rows, axis=1))
     table = np.asarray(attentive_jit(partial(_mean_probabilities, chosen))(x, packed, program.data))
     arrays = {}
     for name, numbers in chosen.structure.user_site_numbers.items():
@@ -80,7 +88,8 @@ def marginals(program: Program | Any, idata: "xr.DataTree", *, plan: Mapping[str
         if isinstance(support, Finite):
             rows = table[numbers, : support.num_values]
             unknown = np.isnan(rows).any(axis=1)
-            rows[unknown] = frequencies(support, z[name])[unknown]
+            if unknown.any():
+                rows[unknown] = frequencies(support, z[name])[unknown]
             rows = rows.reshape(*support.shape, support.num_values)
             coords = {f"{name}_value": support.values} if support.values.ndim == 1 else {}
             arrays[name] = xr.DataArray(rows, dims=(*_dims(program, name), f"{name}_value"), coords=coords)
@@ -88,20 +97,20 @@ def marginals(program: Program | Any, idata: "xr.DataTree", *, plan: Mapping[str
                 values = np.where(support.rows()[1], support.values, support.values[:, :1])
                 arrays[f"{name}_values"] = (arrays[name].dims, values.reshape(rows.shape))
     if chosen.sums_all and chosen.summation is not None:
-        mode = rolled.packs.unpack(_most_probable(chosen.summation, rolled, x, packed))
+        mode = rolled.packs.unpack(_most_probable(chosen.summation, rolled, x))
         summed = [name for name in program.z if name not in program.forward]
         arrays.update({f"{name}_mode": (_dims(program, name), np.asarray(mode[name])) for name in summed})
     return xr.Dataset(arrays)
 
 
 def _draws(program: Program, idata: "xr.DataTree") -> tuple[Array, dict[str, np.ndarray]]:
-    """All draws in one row: x on the real line, flat, and z."""
+    """All draws in one row: x on the real line, flat, and what of z the result has."""
     if not isinstance(program, Program):
         raise OptionError(f"marginals: expected a Program, got {type(program).__name__}.")
     groups = [getattr(idata, "children", {}).get(name, {}) for name in ("unconstrained_posterior", "posterior")]
     for group, names in zip(groups, (program.x, program.z), strict=True):
         for name in names:
-            if name not in group:
+            if name not in group and group is groups[0]:
                 raise OptionError(f"marginals: the result has no '{name}'; it should come from sumout.sample(program).")
 
     def flat(group: Any, name: str) -> np.ndarray:
@@ -111,8 +120,9 @@ def _draws(program: Program, idata: "xr.DataTree") -> tuple[Array, dict[str, np.
     num_draws = int(idata["posterior"].sizes["chain"] * idata["posterior"].sizes["draw"])
     columns = [flat(groups[0], name).reshape(num_draws, -1) for name in program.x]
     x = jnp.asarray(np.concatenate([np.zeros((num_draws, 0)), *columns], axis=1), jnp.result_type(float))
-    z = {name: np.asarray(flat(groups[1], name), site.dtype) for name, site in program.z.items()}
-    if x.shape[1] != program.num_x or any(z[name].shape[1:] != site.shape for name, site in program.z.items()):
+    known = {name: site for name, site in program.z.items() if name in groups[1]}
+    z = {name: np.asarray(flat(groups[1], name), site.dtype) for name, site in known.items()}
+    if x.shape[1] != program.num_x or any(z[name].shape[1:] != site.shape for name, site in known.items()):
         raise OptionError("marginals: the shapes of the result do not fit the program; was it another one?")
     return x, z
 
@@ -124,11 +134,12 @@ def _dims(program: Program, name: str) -> tuple[str, ...]:
 
 def _mean_probabilities(plan: Plan, x: Array, z: Nuisance, data: Data) -> Array:
     """The conditional probabilities of all sites, `(sites, K)`, averaged over the draws; NaN without a table."""
+    summed = any_z(plan.structure.program)  # of which there may be no draws
 
     def add(total: Array, draw: tuple[Array, Nuisance]) -> tuple[Array, None]:
-        return total + probabilities(plan, *draw, data), None
+        return total + probabilities(plan, draw[0], {**summed, **draw[1]}, data), None
 
-    shape = jax.eval_shape(lambda x, z: probabilities(plan, x, z, data), x[0], jax.tree.map(lambda a: a[0], z))
+    shape = jax.eval_shape(lambda x: probabilities(plan, x, summed, data), x[0])
     total, _ = jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), (x, z))
     return total / len(x)
 
@@ -158,10 +169,9 @@ def frequencies(support: Finite, drawn: Array | np.ndarray) -> np.ndarray:
     return np.where(allowed, counts / len(drawn), 0.0)
 
 
-def _most_probable(summation: Summation, program: Program, x: Array, z: Nuisance) -> Nuisance:
+def _most_probable(summation: Summation, program: Program, x: Array) -> Nuisance:
     """Of the most probable z given some draws of x, the one with the highest probability over all of them."""
-    one = jax.tree.map(lambda a: a[0], z)  # all is summed out: its value does not matter
-    data = program.data
+    one, data = any_z(program), program.data  # all is summed out: its value does not matter
 
     def spaced(most: int) -> Array:
         return x[np.unique(np.linspace(0, len(x) - 1, most).astype(int))]

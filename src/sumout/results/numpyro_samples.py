@@ -41,5 +41,10 @@ def to_numpyro(result: "xr.DataTree", *, group_by_chain: bool = False) -> dict[s
             f"to_numpyro: expected a result of sumout.sample, with a group 'posterior' of draws, got "
             f"{type(result).__name__}."
         )
-    arrays = {str(name): variable.values for name, variable in posterior.data_vars.items()}
+    # Large sites are recorded in small types, which would overflow in a model's arithmetic.
+    wide = {np.dtype(np.int8): np.int32, np.dtype(np.int16): np.int32}
+    arrays = {
+        str(name): variable.values.astype(wide.get(variable.dtype, variable.dtype), copy=False)
+        for name, variable in posterior.data_vars.items()
+    }
     return arrays if group_by_chain else {name: a.reshape(-1, *a.shape[2:]) for name, a in arrays.items()}

@@ -5,20 +5,26 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sumout.calls import public
 from sumout.errors import ModelError, ModelWarning, OptionError
 from sumout.model.front_ends import as_program
+from sumout.model.initial_values import any_z
 from sumout.model.prediction import Prediction, Request
 from sumout.model.program import Program
-from sumout.randomness import as_seed, fold_in, new_key
+from sumout.plan.plan import plan_for
+from sumout.randomness import Key, as_seed, fold_in, new_key
 from sumout.results.data_tree import build_tree
+from sumout.threads import attentive_jit
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 PRIOR_DRAWS = 1000
+RECOVERING = 2**20  # purpose of keys, beside the numbers of chains
 
 
 @public
@@ -72,7 +78,7 @@ def predict(
     program, seed = as_program(program), as_seed(seed)
     _check(program, result, data, draws, seed)
     chosen = np.zeros(0, int) if result is None else _spaced(result["posterior"].sizes["draw"], draws)
-    latents = {} if result is None else _latents(program, result, chosen)
+    latents = {} if result is None else _latents(program, result, chosen, new_key(seed))
     shape = (1, draws or PRIOR_DRAWS) if result is None else (result["posterior"].sizes["chain"], len(chosen))
     keys = np.stack([fold_in(fold_in(new_key(seed), chain), np.arange(shape[1])) for chain in range(shape[0])])
     request = Request(keys, latents, dict(data or {}), redraw, var_names)
@@ -136,10 +142,40 @@ def _spaced(num: int, wanted: int | None) -> np.ndarray:
     return np.arange(num) if wanted is None or wanted >= num else np.linspace(0, num - 1, wanted).round().astype(int)
 
 
-def _latents(program: Program, result: Any, chosen: Any) -> dict[str, np.ndarray]:
-    """Draws of all that the program has and the posterior knows."""
+def _latents(program: Program, result: Any, chosen: Any, key: Key) -> dict[str, np.ndarray]:
+    """Draws of all that the program has and the posterior knows; of z that was not kept from its exact conditional."""
     posterior = result["posterior"]
     missing = [name for name in (*program.x, *program.z) if name not in posterior]
-    if missing:
+    if any(name in program.x for name in missing) or (missing and "unconstrained_posterior" not in result.children):
         raise OptionError(f"predict: the result has no '{missing[0]}'; was it another program that was sampled from?")
-    return {str(name): np.asarray(values.values)[:, chosen] for name, values in posterior.data_vars.items()}
+    known = {str(name): np.asarray(values.values)[:, chosen] for name, values in posterior.data_vars.items()}
+    # Large sites are recorded in small types, which would overflow in the model's arithmetic.
+    known |= {name: known[name].astype(site.dtype, copy=False) for name, site in program.z.items() if name in known}
+    return {**known, **(_recovered(program, result, chosen, key) if missing else {})}
+
+
+def _recovered(program: Program, result: Any, chosen: Any, key: Key) -> dict[str, np.ndarray]:
+    """Draws of z given those of x, for results without z; all of it must be summed out."""
+    plan = plan_for(program, None)
+    if not plan.sums_all or program.forward or plan.ends is not None:
+        name = next(iter(plan.drawn or program.forward or program.z))
+        raise OptionError(
+            f"predict: the result has no '{name}', which cannot be drawn from its conditional given x alone: keep it "
+            "(keep= of sumout.sample)."
+        )
+    group, rolled = result["unconstrained_posterior"], plan.structure.program
+    columns = [np.asarray(group[name].values)[:, chosen].reshape(*group[name].shape[:1], len(chosen), -1)
+               for name in program.x]  # fmt: skip
+    x = np.concatenate(columns, axis=-1)
+    if x.shape[-1] != program.num_x:
+        raise OptionError("predict: the shapes of the result do not fit the program; was it another one?")
+    keys = np.stack([fold_in(fold_in(key, RECOVERING + c), np.arange(x.shape[1])) for c in range(len(x))])
+    z = any_z(rolled)
+
+    def one(each: Any, data: Any) -> Any:
+        return plan.recover(each[0], each[1], z, data)
+
+    draw = attentive_jit(lambda keys, x, data: jax.lax.map(lambda each: one(each, data), (keys, x)))
+    flat = draw(keys.reshape(-1, 2), x.reshape(-1, x.shape[-1]).astype(jnp.result_type(float)), rolled.data)
+    shaped = {name: np.asarray(value).reshape(*x.shape[:2], *value.shape[1:]) for name, value in flat.items()}
+    return rolled.packs.unpack(shaped, axis=2)

@@ -208,7 +208,8 @@ class Loop:
         while checkpoint.done < total:
             is_warming_up = checkpoint.done < tune
             if renew is not None and checkpoint.done >= until:
-                data, until = as_jax(renew(checkpoint.done))
+                data, until = renew(checkpoint.done)
+                data = as_jax(data)
             if checkpoint.done == tune and schedule.steps is None:
                 before = checkpoint.steps
                 efficiency = partial(_efficiency, checkpoint.warm)

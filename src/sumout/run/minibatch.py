@@ -6,7 +6,7 @@ The loop, the kernels, what they tune and the trace backends are those of every 
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -113,6 +113,15 @@ class Rows:
             jnp.asarray(weight * mode.pull, real),
             jnp.asarray(weight, real),
         )
+
+    def renewal(self, key: Key, data: RowData) -> Callable[[int], tuple[RowData, int]] | None:
+        """What the loop takes other rows from, where they are on the disk; None where all are held."""
+
+        def renewed(draw: int) -> tuple[RowData, int]:
+            arrays, until = self.held.at_draw(key, draw)
+            return RowData(**{**vars(data), "arrays": arrays}), until
+
+        return renewed if self.held.is_renewed else None
 
     def program(self, data: RowData) -> Program:
         """A program of u, as far as the loop looks at it."""
@@ -308,11 +317,7 @@ def sample_rows(program: Program, asked: Request) -> "xr.DataTree":
             def record(checkpoint: Checkpoint, draws: Draws) -> None:
                 backend.record(checkpoint, to_x(mode, draws))
 
-            def renewed(draw: int) -> tuple[RowData, int]:
-                arrays, until = rows.held.at_draw(key_rows, draw)
-                return RowData(**{**vars(inner.data), "arrays": arrays}), until
-
-            renew = renewed if rows.held.is_renewed else None
+            renew = rows.renewal(key_rows, inner.data)
             rows.loop.run(key_run, checkpoint, inner.data, schedule, record, report, stop, renew=renew)
             result = backend.result(checkpoint)
     conclude(rows, result, program)

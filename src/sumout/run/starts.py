@@ -101,7 +101,8 @@ class Starts:
         keys_guess, keys_equilibrate = np.stack([split(key) for key in keys], axis=1)
         guessed = [guess_z(generator(key), self.program, 1) for key in keys_guess]
         z = self._ascents.equilibrate(keys_equilibrate, x, jax.tree.map(lambda *a: np.concatenate(a), *guessed), data)
-        return Point(x, *self._ascents.gradients(x, z, data)), z
+        point: Any = (x, *self._ascents.gradients(x, z, data))
+        return Point(*point), z
 
 
 def choose_ascents(log_density: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
