@@ -176,7 +176,7 @@ def _weighed_logarithm(logarithm: Any, operands: list[Any], out: tuple[int, ...]
         return None
     number = with_rule(logarithm, False).bind(content, accuracy=None)
     number = number.reshape((1,) * len(out)) if number.size == 1 else number
-    return Combination((number,), (first.content,), out)
+    return Combination((number,), (first.content.astype(number.dtype),), out)
 
 
 def look_ups(rows: Any, numbers: Any, fills: bool, shape: tuple[int, ...]) -> Combination:
