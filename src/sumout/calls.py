@@ -20,6 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 OWN = str(Path(__file__).parent)
+JAX_NOTE = "JAX has removed its internal frames"
 STANDARD = sysconfig.get_path("stdlib")
 
 # What other libraries call an option, and what it is here: a name, or what to do instead.
@@ -128,6 +129,8 @@ def suggest(function: str, given: str, names: list[str]) -> str:
 
 def shorten(error: BaseException) -> None:
     """Leave the user's lines of a traceback only; those of its cause, which lead on into his model, after them."""
+    if hasattr(error, "__notes__"):  # what JAX has left out itself no longer matters
+        error.__notes__ = [note for note in error.__notes__ if JAX_NOTE not in note]
     frames = list(_users(error.__traceback__))
     cause = error.__cause__
     while cause is not None:

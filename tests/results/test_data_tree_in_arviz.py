@@ -39,6 +39,34 @@ def test_the_energy_is_that_of_the_trajectories(result):
     assert kinetic.mean() == pytest.approx(3 / 2, abs=6 * np.sqrt(3 / 2 / kinetic.size))
 
 
+PLOTS = ("plot_trace", "plot_trace_dist", "plot_forest", "plot_rank", "plot_energy", "plot_ppc_dist", "plot_loo_pit")
+
+
+@pytest.fixture(scope="module")
+def plots():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    try:
+        import arviz_plots
+    except (ImportError, AttributeError) as error:  # the latter beside a matplotlib that it does not know
+        pytest.skip(f"arviz-plots is not there, or not for this matplotlib ({matplotlib.__version__}): {error}")
+    return arviz_plots
+
+
+@pytest.mark.parametrize("name", PLOTS)
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter", "ignore:The inplace keyword")
+def test_plots_of_arviz(result, plots, name):
+    import matplotlib.pyplot as plt
+    import xarray as xr
+
+    if name == "plot_trace_dist" and tuple(map(int, xr.__version__.split(".")[:2])) >= (2026, 4):
+        pytest.skip("arviz-plots 0.8 makes datasets of datasets, which xarray 2026.4 refuses")
+    options = {} if name in PLOTS[4:] else {"var_names": ["mu", "sigma"]}
+    drawn = getattr(plots, name)(result, **options)
+    assert drawn.viz["figure"].item().get_axes()
+    plt.close("all")
+
+
 def test_plots_of_arviz_before_1(result):
     pytest.importorskip("matplotlib").use("Agg")
     import arviz as az

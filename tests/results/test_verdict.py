@@ -6,8 +6,11 @@ import pytest
 import sumout
 from sumout.errors import UntrustedWarning
 from sumout.results.data_tree import build_tree
+from sumout.results.summary import examine
 from sumout.results.verdict import judge
 
+from made_up_runs import autoregressive, tree_of
+from made_up_runs import run as made_up_run
 from models import mixture
 
 
@@ -30,6 +33,46 @@ def test_verdicts():
     assert slow.is_bad and "worth only" in slow.words
     few = judge(run(x[:, :50] + 5 * np.arange(4)[:, None]))
     assert not few.is_bad and "too few" in few.words
+
+
+def made_up():
+    """Runs with one fault each, and some without."""
+    rng = np.random.default_rng(0)
+    still = np.repeat(np.arange(4) % 2, 2000).reshape(4, 2000)
+    coins = rng.integers(0, 2, size=(4, 2000, 6))
+    slow = autoregressive(rng, 300)
+    tail = autoregressive(rng, 4000, draws=1000)
+    return {
+        "good": made_up_run(),
+        "good, with z": made_up_run(z=coins),
+        "too wide": made_up_run(spread=1.3),
+        "too narrow": made_up_run(spread=0.8),
+        "few accepted": made_up_run(acceptance=0.2),
+        "slow": tree_of({"x": slow}),
+        "enough": tree_of({"x": autoregressive(rng, 700)}),
+        "slow among many": tree_of({"x": np.concatenate([rng.normal(size=(4, 1000, 200)), slow[..., None]], axis=-1)}),
+        "slow deterministic": tree_of({"x": tail, "y": np.cumsum(rng.normal(size=(4, 1000)), axis=1)}),
+        "apart": tree_of({"x": rng.normal(size=(4, 1000)) + np.arange(4)[:, None]}),
+        "apart in one of many": tree_of({"x": rng.normal(size=(4, 1000, 99)) + 2 * (np.arange(99) == 7) * stairs()}),
+        "frozen z": made_up_run(z=still),
+        "labels switch": tree_of({"mu": np.stack([switching(rng, 0), switching(rng, 1)], axis=-1)}),
+    }
+
+
+def stairs():
+    return (np.arange(4) == 2)[:, None, None]
+
+
+def switching(rng, number):
+    return rng.normal(size=(4, 1000)) + 6 * ((np.arange(4) + number) % 2)[:, None]
+
+
+@pytest.mark.parametrize("name", made_up())
+def test_it_is_as_strict_as_the_summary(name):
+    result = made_up()[name]
+    verdict, warnings = judge(result), examine(result).warnings
+    assert verdict.is_bad == bool(warnings), (verdict.words, warnings)
+    assert verdict.is_bad != name.startswith(("good", "enough"))
 
 
 def test_sample_ends_with_it(capsys, monkeypatch):

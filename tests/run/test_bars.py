@@ -79,11 +79,11 @@ def notebook(monkeypatch):
 
 
 def test_notebooks_show_a_bar_by_default(notebook, capsys):
-    sumout.sample(ENUMERABLE["survey"](), draws=120, tune=50, chains=2)
+    sumout.sample(ENUMERABLE["survey"](), draws=800, tune=200, chains=2)
     assert "reading the model" in notebook[0] and "<progress>" in notebook[0]
-    assert any('value="170" max="170"' in html and "sampling, 2 chains" in html for html in notebook)
+    assert any('value="1000" max="1000"' in html and "sampling, 2 chains" in html for html in notebook)
     printed = capsys.readouterr()
-    assert "2 chains of 120 draws" in printed.out and printed.err == ""  # which a notebook would show as trouble
+    assert "2 chains of 800 draws" in printed.out and printed.err == ""  # which a notebook would show as trouble
 
 
 def test_nobody_watches(monkeypatch):

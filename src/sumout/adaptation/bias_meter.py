@@ -18,12 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpyro.diagnostics import effective_sample_size
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
 
 TOLERANCE = 0.05  # relative error of a variance that is not called bias
+FEWEST_OF_HALF = 2  # draws of half a chain
 FALSE_ALARMS = 0.01  # how often a run that is right may be called biased, over all coordinates together
 
 
@@ -56,16 +58,21 @@ def worst_excess(meters: dict[str, Meter]) -> float:
 
 def read_meter(x: np.ndarray, gradient: np.ndarray) -> Meter:
     """The meter of draws on the real line and the gradients there, both with axes (chain, draw) in front."""
-    import arviz_stats  # takes half a second to import
-
     x, gradient = (np.asarray(a, np.float64) for a in (x, gradient))
     terms = -(x - x.mean(axis=(0, 1))) * gradient
     columns = terms.reshape(*terms.shape[:2], -1)
-    errors = [
-        float(arviz_stats.mcse(columns[..., i], method="mean", chain_axis=0, draw_axis=1))  # pyright: ignore
-        for i in range(columns.shape[-1])
-    ]
+    errors = [_standard_error(columns[..., i]) for i in range(columns.shape[-1])]
     return Meter(terms.mean(axis=(0, 1)), np.reshape(errors, terms.shape[2:]))
+
+
+def _standard_error(column: np.ndarray) -> float:
+    """Of a mean over chains, as ArviZ has it: by the effective draws of half chains, of which a few draws have none."""
+    half = column.shape[1] // 2
+    if half < FEWEST_OF_HALF or np.ptp(column) == 0:
+        return np.nan
+    halves = np.concatenate([column[:, :half], column[:, -half:]])
+    effective = min(float(effective_sample_size(halves)), column.size * np.log10(column.size))
+    return float(column.std(ddof=1) / np.sqrt(effective)) if effective > 0 else np.nan
 
 
 WARMUP_TOLERANCE = 0.03  # relative error of a variance that is tolerated in a window

@@ -133,3 +133,8 @@ MOST_JOINT_STATES = 2**16
 # Sites that meet in a factor from which states are looked for, which takes time; and times as many entries as paths of
 # states have that the sums must fill without them.
 STATES_WORTH_LOOKING, STATES_GAIN = 4, 2
+# Entries of all paths of states, and of the tables of their factors, many of which are the same for all levels: 500
+# steps of 90 states and 3 values have 4 million, and take 2.5 ms for value and gradient.
+MOST_PATH_ENTRIES = 2**24
+# States that are compared with each other, to find those that need not be told apart: 64 take some 0.1 s.
+MOST_MERGED_STATES = 64

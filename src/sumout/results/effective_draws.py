@@ -14,7 +14,7 @@ A discrete value is no number, so the question is whether a site has a value: on
 value that was drawn. Of a count, or where the values are many, the value itself is looked at.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,13 +132,24 @@ class SiteMixing:
     num_slow: int
 
 
-def judge_sites(z: np.ndarray, fewest: float) -> SiteMixing:
-    """Judge the sites of a discrete variable, axes (chain, draw, …), in which chains and their halves differ most."""
+def judge_sites(
+    z: np.ndarray, fewest: float, count: Callable[[np.ndarray], float] | None = None, most: int = MOST_JUDGED
+) -> SiteMixing:
+    """Judge the sites of a discrete variable, axes (chain, draw, …), in which chains and their halves differ most.
+
+    Args:
+        z: the draws.
+        fewest: effective draws that are enough.
+        count: of the effective draws of a column; ArviZ's in the bulk by default.
+        most: columns that are judged.
+    """
+    count = count or effective_draws
     num_sites = int(np.prod(z.shape[2:]))
     judged, num_columns = _most_different(z)
+    judged = judged[:most]
     effective, r_hat, apart, frozen, slow = [np.nan], [(np.nan, np.nan)], set(), set(), set()
     for site, column in judged:
-        effective.append(effective_draws(column))
+        effective.append(count(column))
         # Of what hardly ever happens neither the number of effective draws nor the law of r_hat is known.
         is_known = min(np.sum(column != value) for value in (column.min(), column.max())) >= FEWEST_CHANGES * len(z)
         verdict = judge_agreement(column, num_columns) if len(z) > 1 else Verdict(np.nan, np.inf, False)
@@ -176,6 +187,16 @@ def effective_draws(column: np.ndarray) -> float:
     from arviz_stats.base import array_stats  # takes half a second to import
 
     return float(array_stats.ess(column, chain_axis=0, draw_axis=1, method="bulk"))  # pyright: ignore
+
+
+def fewest_effective(column: np.ndarray) -> float:
+    """The fewest effective draws of a column in bulk and tails, as ArviZ has them but without the time to import it."""
+    half = column.shape[1] // 2
+    halves = np.concatenate([column[:, :half], column[:, -half:]])
+    tails = [(halves <= quantile).astype(float) for quantile in np.quantile(halves, [0.05, 0.95])]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = [float(effective_sample_size(form)) for form in (_normal_scores(halves), *tails) if np.ptp(form) > 0]
+    return float(np.nanmin(found)) if found and not np.isnan(found).all() else np.nan
 
 
 def _most_different(z: np.ndarray) -> tuple[list[tuple[int, np.ndarray]], int]:

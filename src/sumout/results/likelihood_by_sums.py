@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sumout.eliminate.components import find_components
-from sumout.eliminate.summation import Summation, build_summation
+from sumout.eliminate.state_summation import StateSummation, build_sums_over
+from sumout.eliminate.summation import Summation
 from sumout.model.program import Data, Nuisance, Program
 from sumout.plan.plan import Plan
 from sumout.structure.structure import read
@@ -32,7 +32,7 @@ class LikelihoodBySums:
         shapes: of the observed arrays.
     """
 
-    summation: Summation
+    summation: Summation | StateSummation
     shapes: dict[str, tuple[int, ...]]
 
     def __call__(self, x: Array, z: Nuisance, data: Data) -> dict[str, Array]:
@@ -61,10 +61,8 @@ def build_likelihood_by_sums(plan: Plan, bare: Program, names: list[str]) -> Lik
     terms = jax.eval_shape(program.log_likelihood, *program.abstract_arguments())
     shapes = {name: terms[name].shape for name in names}
     structure = read(_switched(program, bare, names, sum(int(np.prod(shape)) for shape in shapes.values())))
-    components = find_components(structure, plan.summation.summed, plan.patterns)
-    if not all(component.alone or component.shape is not None for component in components):
-        return None
-    return LikelihoodBySums(build_summation(structure, components, plan.patterns), shapes)
+    summation = build_sums_over(structure, plan.summation.summed, plan.patterns)
+    return None if summation is None else LikelihoodBySums(summation, shapes)
 
 
 def _switched(program: Program, bare: Program, names: list[str], num_data: int) -> Program:

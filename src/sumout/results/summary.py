@@ -97,7 +97,7 @@ def examine(idata: "xr.DataTree", var_names: Sequence[str] | None = None) -> Sum
     table.attrs.update({name: float(stats[name].values.mean()) for name in RUN_STATS if name in stats})
     if "diverging" in stats:
         table.attrs["diverging"] = int(stats["diverging"].values.sum())
-    return Summary(table, _warnings(idata, table, meters, mixing), _is_off(table, meters, mixing))
+    return Summary(table, _warnings(idata, meters, mixing), _is_off(table, meters, mixing))
 
 
 def _continuous(idata: "xr.DataTree", shown: list[str], meters: dict[str, Meter]) -> Any:
@@ -190,7 +190,12 @@ def _is_off(table: Any, meters: dict[str, Meter], mixing: Mixing) -> np.ndarray:
     return is_off
 
 
-def _warnings(idata: "xr.DataTree", table: Any, meters: dict[str, Meter], mixing: Mixing) -> list[str]:
+def _warnings(idata: "xr.DataTree", meters: dict[str, Meter], mixing: Mixing) -> list[str]:
+    return run_warnings(idata, meters) + mixing_warnings(idata, mixing)
+
+
+def run_warnings(idata: "xr.DataTree", meters: dict[str, Meter]) -> list[str]:
+    """In plain words why the run should not be trusted, however well its draws mix."""
     found = chain_warnings(idata)
     stats = idata["sample_stats"].to_dataset()
     if "is_noise_too_large" in stats and bool(stats["is_noise_too_large"].values.any()):
@@ -198,13 +203,12 @@ def _warnings(idata: "xr.DataTree", table: Any, meters: dict[str, Meter], mixing
             "the gradient noise exceeds what the friction can absorb, so the draws are over-dispersed: use a smaller "
             "step_size, more friction, or more samples in a gradient (num_samples)."
         )
-    if table.attrs.get("acceptance_rate", 1.0) < LEAST_ACCEPTANCE:
+    acceptance = float(stats["acceptance_rate"].values.mean()) if "acceptance_rate" in stats else 1.0
+    if acceptance < LEAST_ACCEPTANCE:
         found.append(
-            f"only {table.attrs['acceptance_rate']:.0%} of the proposals were accepted: warm up longer (tune), or "
-            "give a smaller step_size."
+            f"only {acceptance:.0%} of the proposals were accepted: warm up longer (tune), or give a smaller step_size."
         )
-    found += _bias(meters, bool(idata["posterior"].attrs.get("exact_kernel", 0)))
-    return found + mixing_warnings(idata, mixing)
+    return found + _bias(meters, bool(idata["posterior"].attrs.get("exact_kernel", 0)))
 
 
 def _bias(meters: dict[str, Meter], is_exact: bool) -> list[str]:

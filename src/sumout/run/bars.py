@@ -110,5 +110,8 @@ def _terminal_bar() -> Iterator[TerminalBar]:
         TimeRemainingColumn(),
     ]
     progress, notes = Progress(*columns, expand=True), Text(style="dim")
-    with Live(Group(progress, notes), console=Console(stderr=True), refresh_per_second=10) as live:
+    console = Console(stderr=True)
+    with Live(Group(progress, notes), console=console, refresh_per_second=10) as live:
         yield TerminalBar(progress, notes, live.refresh)
+    if not console.is_terminal:  # where it is written once, without an end of the line
+        console.print()
