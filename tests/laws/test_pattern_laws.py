@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import sumout
+from sumout.eliminate.state_summation import StateSummation
 from sumout.moves.sweep import Stack
 from sumout.patterns import change_points
 from sumout.patterns.contract import Elimination
@@ -61,6 +62,21 @@ def spike_and_slab():
     return ENUMERABLE["spike_and_slab"](5)
 
 
+def comings(steps=7, animals=1):
+    """Animals that come once, and leave for good: each step depends on all before, through "has not come yet"."""
+
+    def model(y):
+        gamma, phi, p = (numpyro.sample(name, dist.Beta(2, 2)) for name in ("gamma", "phi", "p"))
+        z, waiting = 0, 1
+        with numpyro.plate("animals", animals):
+            for t in range(steps):
+                z = numpyro.sample(f"z{t}", dist.Bernoulli(phi * z + gamma * waiting))
+                waiting = waiting * (1 - z)
+                numpyro.sample(f"y{t}", dist.Bernoulli(p * z), obs=y[t])
+
+    return sumout.program(model, np.eye(steps, animals, -3, int))
+
+
 @dataclass
 class Case:
     """A program, how it is to be planned, and whether a plan uses the pattern."""
@@ -73,6 +89,7 @@ class Case:
 CASES = {
     "change points": Case(change_point, "sum", lambda plan: plan.summation.blocks[0].matched is not None),
     "quadratic form": Case(spike_and_slab, "gibbs", lambda plan: isinstance(plan.moves[0], QuadraticGibbs)),
+    "deterministic states": Case(comings, "sum", lambda plan: isinstance(plan.summation, StateSummation)),
     "slices": Case(grid, "sum", lambda plan: plan.summation.trees[0].buckets.size > 1),
     "scaled messages": Case(chain, "sum", lambda plan: plan.summation.trees[0].buckets.chain is not None),
 }
@@ -136,7 +153,7 @@ def test_sweeps_leave_the_conditional_invariant():
             assert np.abs(law @ matrix - law).sum() < 1e-10
 
 
-@pytest.mark.parametrize("name", ["change points", "scaled messages"])
+@pytest.mark.parametrize("name", ["change points", "deterministic states", "scaled messages"])
 def test_log_likelihoods(name):
     program, *made = plans(name)
     x, z = random_x(program), some_z(program)

@@ -242,8 +242,8 @@ class StateChains:
         return lax.scan(step, last, levels, reverse=True)[1][..., None]
 
 
-def take_rows(table: Float[Array, "J *c"], rows: np.ndarray) -> Float[Array, "n *c"]:
-    """Rows of a table, anything where the number is `NONE`; the derivative adds up by lists, which a scatter does not."""
+def take_rows(table: Array, rows: np.ndarray) -> Array:
+    """Rows of a table, anything where the number is `NONE`; the derivative adds up by lists, not by a scatter."""
     lists = _lists(rows, len(table))
     if lists.size > MOST_SPREAD * len(rows):
         return table[np.maximum(rows, 0)]

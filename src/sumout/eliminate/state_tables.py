@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 
 from sumout.eliminate.fill_tables import Round
 from sumout.eliminate.layout import joint_mask
-from sumout.eliminate.settings import make_settings
 from sumout.eliminate.merge_states import merge_states
+from sumout.eliminate.settings import make_settings
 from sumout.eliminate.state_chains import NONE, StateChains, build_maps, number_states, take_rows
 from sumout.model.program import Data, Nuisance
 from sumout.patterns.state_groups import Group, Kind
@@ -133,6 +133,7 @@ class _Layout:
             self.num_states = int(self._order.max()) + 1
             self._order = number_states(self._find_out(), self.num_states)[self._order]
             self.out = self._find_out()
+        if self.out.ndim == 1:
             # Where the last level leads does not matter, but its entries are there.
             last = np.concatenate([self.entries(path.levels[-1]) for path, _ in self.paths])
             self.out[last] = np.maximum(self.out[last], 0)

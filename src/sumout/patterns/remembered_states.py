@@ -1,9 +1,9 @@
 """What the program remembers: sums over what it carries on, not over all sites that come before.
 
 A datum that depends on "has never happened before", on how many there are, on the longest of some, depends on all sites
-that go into that, and is a clique of them. But there are few values that it may have, and if they follow from each other
-the sites can be summed out along a path of states: T · S · K entries instead of K^T (`state_paths.py`). Cuts are looked
-for by running the program on sets of values (`structure/states.py`).
+that go into that, and is a clique of them. But there are few values that it may have, and if they follow from each
+other the sites can be summed out along a path of states: T · S · K entries instead of K^T (`state_paths.py`). Cuts are
+looked for by running the program on sets of values (`structure/states.py`).
 """
 
 from dataclasses import dataclass

@@ -142,6 +142,7 @@ def _of_literal(literal: Literal) -> Abstract:
 
 
 def row_at(stacked: Abstract, t: int) -> Abstract:
+    """One row of an array."""
     if stacked.ids is not None:
         return dependent(stacked.shape[1:], np.asarray(stacked.ids[t]))
     known = stacked.known

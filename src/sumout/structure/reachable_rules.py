@@ -59,10 +59,10 @@ class ReachableReader:
         return walk(self._live[id(jaxpr)][1], env, self._equation, _of_literal)
 
     def _equation(self, eqn: Any, operands: list[Found]) -> list[Found]:
-        if all(isinstance(operand, Abstract) for operand in operands):
-            if all(operand.known is not None for operand in operands):  # pyright: ignore[reportOptionalMemberAccess]
-                return [*known_results(eqn, operands)]  # pyright: ignore[reportArgumentType]
-            return [None] * len(eqn.outvars)
+        abstract = [operand for operand in operands if isinstance(operand, Abstract)]
+        if len(abstract) == len(operands):
+            is_known = all(operand.known is not None for operand in abstract)
+            return [*known_results(eqn, abstract)] if is_known else [None] * len(eqn.outvars)
         if all(operand is None or isinstance(operand, Abstract) for operand in operands):
             return [None] * len(eqn.outvars)
         if any(v.aval.size > MOST_ELEMENTS for v in eqn.outvars):

@@ -20,7 +20,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Var
 
 from sumout.errors import note_unforeseen
-from sumout.jaxpr.walk import cut, following, variables, walk_back
+from sumout.jaxpr.walk import cut, following, walk_back
 from sumout.model.program import DiscreteSite, Program
 from sumout.model.supports import Finite
 from sumout.structure.reachable import NOTHING, UNKNOWN, Reachable, TooManyError
@@ -177,7 +177,7 @@ def _edge(structure: Structure, determined: set[Any]) -> list[Any]:
 def _choose(
     structure: Structure, reachable: Reachable, env: dict[Any, Found], determined: set[Any], sites: set[Any]
 ) -> dict[Var, np.ndarray]:
-    """The arrays to cut at, with their elements: the last on the way with few values, if some follow from many sites."""
+    """The arrays to cut at, with their elements: the last with few values, if some follow from many sites."""
     chosen: dict[Any, np.ndarray] = {}
 
     def step(eqn: Any, wanted: list[bool | None]) -> list[bool | None]:
@@ -209,8 +209,9 @@ def _cut(program: Program, closed: ClosedJaxpr, reachable: Reachable, chosen: di
     states, arguments = {}, {}
     for i, (variable, found) in enumerate(chosen.items()):
         arrays = [reachable.arrays[reachable.of(number)[1]] for number in np.unique(found).tolist()]
-        values = np.unique(np.concatenate(arrays)).astype(variable.aval.dtype)
-        states[STATE.format(i)] = DiscreteSite(Finite(values, variable.aval.shape))
+        aval: Any = variable.aval
+        values = np.unique(np.concatenate(arrays)).astype(aval.dtype)
+        states[STATE.format(i)] = DiscreteSite(Finite(values, aval.shape))
         arguments[STATE.format(i)] = variable
     x, *rest = closed.jaxpr.invars
     every = dict(zip(sorted(program.z), rest, strict=False)) | arguments
