@@ -326,7 +326,7 @@ def _elementwise(eqn: Any, operands: list[Spread]) -> list[Any]:
     logarithm = logarithm_of(eqn)
     if logarithm is not None:
         first, second = (operand.content for operand in operands)
-        return [multiply(with_rule(logarithm, False).bind(second, accuracy=None), first)]
+        return [multiply(with_rule(logarithm, False).bind(second, accuracy=None), first.astype(second.dtype))]
     if _has_own_shape(eqn):  # what is left out is not computed
         (whole,) = bind(eqn, [operand.full for operand in operands])
         return [whole[tuple(slice(int(size)) for size in shape)]]

@@ -153,8 +153,10 @@ def combine(eqn: Any, operands: list[Any]) -> Combination | None:
         return None
     if name == "select_n":
         return _combine_cases(operands, out)
-    terms = [_as_terms(operand, out) for operand in operands]
-    if name in ("add", "sub", "neg") and all(term is not None for term in terms):
+    if name in ("add", "sub", "neg"):
+        terms = _all_terms(operands, out)
+        if terms is None:
+            return None
         if name != "add":
             terms[-1] = terms[-1].times(jnp.full((), -1, terms[-1].numbers[0].dtype))
         return _merge(terms, out)
@@ -174,7 +176,7 @@ def _weighed_logarithm(logarithm: Any, operands: list[Any], out: tuple[int, ...]
         return None
     number = with_rule(logarithm, False).bind(content, accuracy=None)
     number = number.reshape((1,) * len(out)) if number.size == 1 else number
-    return Combination((number,), (first.content,), out)
+    return Combination((number,), (first.content.astype(number.dtype),), out)
 
 
 def look_ups(rows: Any, numbers: Any, fills: bool, shape: tuple[int, ...]) -> Combination:
@@ -206,6 +208,13 @@ def _as_terms(operand: Any, out: tuple[int, ...]) -> Combination | None:
     return Combination((number,), (jnp.ones_like(number),), out)
 
 
+def _all_terms(operands: Sequence[Any], out: tuple[int, ...]) -> list[Combination] | None:
+    """The same of several, if it can be done of all."""
+    found = [_as_terms(operand, out) for operand in operands]
+    terms = [each for each in found if each is not None]
+    return terms if len(terms) == len(found) else None
+
+
 def _merge(terms: Sequence[Combination], shape: tuple[int, ...]) -> Combination:
     """The sum of some combinations."""
     numbers = tuple(number for term in terms for number in term.numbers)
@@ -215,8 +224,8 @@ def _merge(terms: Sequence[Combination], shape: tuple[int, ...]) -> Combination:
 def _combine_cases(operands: list[Any], out: tuple[int, ...]) -> Combination | None:
     """A choice between combinations and numbers: where a case is not chosen, its weights are zero."""
     which, *cases = operands
-    terms = [_as_terms(case, out) for case in cases]
-    if any(term is None for term in terms):
+    terms = _all_terms(cases, out)
+    if terms is None:
         return None
     kept = []
     for number, term in enumerate(terms):
