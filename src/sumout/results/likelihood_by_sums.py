@@ -15,10 +15,11 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.eliminate.components import find_components
+from sumout.eliminate.state_summation import StateSummation
 from sumout.eliminate.summation import Summation, build_summation
 from sumout.model.program import Data, Nuisance, Program
-from sumout.plan.plan import Plan
-from sumout.structure.structure import read
+from sumout.plan.plan import Plan, make_plan
+from sumout.structure.structure import Structure, read
 
 SWITCHES = "(data that count)"  # among the data; no argument of a model has such a name
 
@@ -32,7 +33,7 @@ class LikelihoodBySums:
         shapes: of the observed arrays.
     """
 
-    summation: Summation
+    summation: Summation | StateSummation
     shapes: dict[str, tuple[int, ...]]
 
     def __call__(self, x: Array, z: Nuisance, data: Data) -> dict[str, Array]:
@@ -61,10 +62,24 @@ def build_likelihood_by_sums(plan: Plan, bare: Program, names: list[str]) -> Lik
     terms = jax.eval_shape(program.log_likelihood, *program.abstract_arguments())
     shapes = {name: terms[name].shape for name in names}
     structure = read(_switched(program, bare, names, sum(int(np.prod(shape)) for shape in shapes.values())))
+    summation = _along_states(structure, plan) if isinstance(plan.summation, StateSummation) else _sum(structure, plan)
+    return None if summation is None else LikelihoodBySums(summation, shapes)
+
+
+def _sum(structure: Structure, plan: Plan) -> Summation | None:
+    assert plan.summation is not None
     components = find_components(structure, plan.summation.summed, plan.patterns)
     if not all(component.alone or component.shape is not None for component in components):
         return None
-    return LikelihoodBySums(build_summation(structure, components, plan.patterns), shapes)
+    return build_summation(structure, components, plan.patterns)
+
+
+def _along_states(structure: Structure, plan: Plan) -> Summation | StateSummation | None:
+    """The sums of a plan that cuts the program at states, for the program with switches; it is cut anew."""
+    assert plan.summation is not None
+    methods = {name: "sum" for name, n in structure.site_numbers.items() if plan.summation.summed[n].all()}
+    found = make_plan(structure, dict.fromkeys(structure.site_numbers, "draw") | methods, plan.patterns).summation
+    return found if found is not None and np.array_equal(found.summed, plan.summation.summed) else None
 
 
 def _switched(program: Program, bare: Program, names: list[str], num_data: int) -> Program:
