@@ -16,14 +16,14 @@ from enumeration import state_numbers
 MOST_VALUES = 256
 
 
-def member_tables(move, x, states, data):
+def member_tables(move, x, states, data, stride=None):
     """For every joint state: values `(S, C, n)` each member may go to, and the probability `(S, C, n)` that it does."""
     if isinstance(move, Gibbs):
         values = jnp.broadcast_to(move.values, (move.values.shape[0], move.block.size))
         probability = jax.vmap(lambda z: move.conditionals(x, z, data))(states)
         return jnp.broadcast_to(values, (len(probability), *values.shape)), probability
     if isinstance(move, CountWindows):
-        return window_table(move, x, states, data)
+        return window_table(move, x, states, data, stride)
     current = jax.vmap(move.block.take)(states)
     proposals, weights = proposal_table(move, current)
     accept = jax.vmap(lambda z, p: jax.vmap(lambda q: move.log_acceptance(x, z, q, data))(p))(states, proposals)
@@ -32,14 +32,14 @@ def member_tables(move, x, states, data):
     return values, jnp.concatenate([accepted, 1 - accepted.sum(axis=1, keepdims=True)], axis=1)
 
 
-def window_table(move, x, states, data):
-    """Of a move with one stride: the values of all windows that a state may be in."""
+def window_table(move, x, states, data, stride):
+    """Of one stride: the values of all windows that a state may be in."""
 
     def of_state(z):
         current = move.block.take(z)
 
         def of_window(offset):
-            values = move.window(current, move.strides[0], jnp.full(current.shape, offset))
+            values = move.window(current, stride, jnp.full(current.shape, offset))
             return values, jax.nn.softmax(move.log_weights(x, z, values, data), axis=0) / WIDTH
 
         values, weights = jax.vmap(of_window)(jnp.arange(WIDTH))
@@ -68,10 +68,10 @@ def proposal_table(move, current):
     return values, jnp.where(values == 1, 0.3, 0.7)
 
 
-def transition_matrix(move, x, states, data):
+def transition_matrix(move, x, states, data, stride=None):
     """P of one block: its members move independently, so that it is the product of what each of them does."""
     flat, _ = state_numbers(states)
-    values, probability = (np.asarray(a) for a in jax.jit(member_tables)(move, x, states, data))
+    values, probability = (np.asarray(a) for a in jax.jit(member_tables)(move, x, states, data, stride))
     member = member_columns(move, states)
     matrix = np.ones((len(flat), len(flat)))
     for column, i in enumerate(member):

@@ -1,4 +1,4 @@
-"""Tails and suprema of PyMC's laws, against sums and against the densities themselves; sums over counts that are cut."""
+"""Tails and suprema of PyMC's laws, against sums and the densities themselves; sums over counts that are cut."""
 
 from functools import cache
 

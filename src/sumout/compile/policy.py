@@ -63,6 +63,11 @@ WRITTEN_OUT_BLOCKS = 4
 # factors; part of what halved the cost of a sum over the Markov model of 16 steps.
 PATH_FROM_ONE_END = 32
 
+# Bytes of the tables of a level up to which XLA compiles a loop over levels in one piece, as it touches no more than a
+# kilobyte. Two chains of 100 sites, side by side, each step a table of 4 × 4: 20 µs, and 130 if eliminated from both
+# ends, two tables a level.
+SMALL_TABLE = 72
+
 # How factors are summed by site, and parts of a table added up.
 
 SMALL_FACTOR = 64  # elements of factor arrays that are handled together with other small ones
@@ -128,3 +133,8 @@ MOST_JOINT_STATES = 2**16
 # Sites that meet in a factor from which states are looked for, which takes time; and times as many entries as paths of
 # states have that the sums must fill without them.
 STATES_WORTH_LOOKING, STATES_GAIN = 4, 2
+# Entries of all paths of states, and of the tables of their factors, many of which are the same for all levels: 500
+# steps of 90 states and 3 values have 4 million, and take 2.5 ms for value and gradient.
+MOST_PATH_ENTRIES = 2**24
+# States that are compared with each other, to find those that need not be told apart: 64 take some 0.1 s.
+MOST_MERGED_STATES = 64

@@ -14,13 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from sumout.compile.policy import LEVEL_COST, MOST_ENTRIES, MOST_JOINT_VALUES, MOST_LOOPY_SITES
+from sumout.compile.policy import LEVEL_COST, MOST_ENTRIES, MOST_JOINT_VALUES, MOST_LOOPY_SITES, SMALL_TABLE
 from sumout.eliminate.layout import Shape, lay_out
-from sumout.eliminate.order import Order, find_order
+from sumout.eliminate.order import Order, find_order, from_one_end
 from sumout.errors import note_unforeseen
 from sumout.patterns.contract import Elimination, Pattern
 from sumout.patterns.registry import PATTERNS, find_match
@@ -160,17 +161,26 @@ class _Shapes:
         work = sum(float(most) ** (1 + len(separator)) for separator in order.separators)
         matched = find_match(self._patterns, Elimination(num_sites, edges, most, order.width))
         if matched is None:
-            return _Found(one_by_one, work)
+            return _Found(_turned(one_by_one, most), work)
         try:
             in_cells = lay_out(_tree_of_cells(matched.cells, num_sites, edges), matched.cells)
         except ValueError as error:
             note_unforeseen("summing out in cells", error)
-            return _Found(one_by_one, work)
-        return _Found(min(one_by_one, in_cells, key=lambda shape: self._time(shape, most)), work)
+            return _Found(_turned(one_by_one, most), work)
+        return _Found(_turned(min(one_by_one, in_cells, key=lambda shape: self._time(shape, most)), most), work)
 
     def _time(self, shape: Shape, most: int) -> float:
         """In entries of tables."""
         return shape.num_levels * LEVEL_COST + self._number * len(shape.members) * float(most) ** shape.table_size
+
+
+def _turned(shape: Shape, num_values: int) -> Shape:
+    """The shape; of a path from one end to the other, if its table is small only if two ends do not stand together."""
+    table = num_values ** (2 * shape.members.shape[1]) * np.dtype(jnp.result_type(float)).itemsize
+    if shape.order.width != 1 or not SMALL_TABLE / 2 < table <= SMALL_TABLE:
+        return shape
+    order = from_one_end(shape.order)
+    return shape if order is None else lay_out(order, shape.members)
 
 
 def _tree_of_cells(cells: np.ndarray, num_sites: int, edges: np.ndarray) -> Order:

@@ -40,19 +40,21 @@ class Piece:
             by their places in it, `(m, …, m, cells)`.
         axes: the axes of a cell's table along which it lies, one for each site; None for those of all places at once.
         levels: the first level with such a cell, and the first after the last.
+        shape: in which the cells of the group are numbered.
     """
 
     group: int
     sums: Sums
     axes: tuple[int, ...] | None
     levels: tuple[int, int]
+    shape: tuple[int, int]
 
-    def total(self, factors: Sequence[Any], shape: tuple[int, int]) -> Array:
-        """The sums; for cells in this shape with size 1 where all cells have the same, if they have one."""
+    def total(self, factors: Sequence[Any]) -> Array:
+        """The sums; as an array of cells with size 1 where all that have one have the same, if that is smaller."""
         if self.axes is None:
             return self.sums(factors)
         uniform = self.sums.uniform(factors)
-        small = self.sums.small(factors, shape) if uniform is None else uniform.reshape(1, 1)
+        small = self.sums.small(factors, self.shape) if uniform is None else uniform.reshape(1, 1)
         return self.sums(factors) if small is None else small
 
 
@@ -79,15 +81,8 @@ class Round:
         """How many times the factors are evaluated."""
         return prod(self.sizes)
 
-    def tables(self, x: Array, z: Nuisance, data: Data, shapes: Sequence[tuple[int, int]]) -> list[Array]:
-        """For each piece its sums at all joint values, `(K, …, K, cells)`; or small ones, as `Piece.total` has them.
-
-        Args:
-            x: continuous variables.
-            z: discrete variables.
-            data: the data.
-            shapes: for each group the shape in which its cells are numbered.
-        """
+    def tables(self, x: Array, z: Nuisance, data: Data) -> list[Array]:
+        """For each piece its sums at all joint values, `(K, …, K, cells)`; or small ones, as `Piece.total` has them."""
 
         def at(*numbers: Array) -> list[Array]:
             if self.roles is None:
@@ -97,7 +92,7 @@ class Round:
                 versions = [place_numbers(z, axis, number) for axis, number in zip(self.axes, numbers, strict=True)]
                 sources = {name: setting.source for name, setting in self.axes[0].items()}
                 factors = self.structure.factors_by_role(x, versions, data, self.roles, sources)
-            return [piece.total(factors, shapes[piece.group]) for piece in self.pieces]
+            return [piece.total(factors) for piece in self.pieces]
 
         for axis in reversed(range(len(self.axes))):
             at = jax.vmap(at, in_axes=[0 if i == axis else None for i in range(len(self.axes))])
@@ -113,8 +108,7 @@ def fill_tables(
         if isinstance(one, JointRound):
             filled[one.group].whole += one.table(x, z, data)
             continue
-        shapes = [group.numbering for group in groups]
-        for piece, table in zip(one.pieces, one.tables(x, z, data, shapes), strict=True):
+        for piece, table in zip(one.pieces, one.tables(x, z, data), strict=True):
             filled[piece.group].add(piece, table)
     return [filling.tables() for filling in filled]
 
@@ -306,7 +300,9 @@ class _Places:
             sums = build_sums(self.structure, (rows[inside], owner), size)
             levels = -self.depth[owners[inside]]
             span = (int(levels.min()), int(levels.max()) + 1)
-            pieces.append(Piece(int(label[0]), sums, None if at_once else tuple(label[1:].tolist()), span))
+            pieces.append(
+                Piece(int(label[0]), sums, None if at_once else tuple(label[1:].tolist()), span, group.numbering)
+            )
         num_values = max(self.groups[piece.group].num_values for piece in pieces)
         settings = tuple(make_settings(self.structure, chosen, num_values) for chosen in sets)
         return Round(self.structure, (num_values,) * len(settings), settings, roles, tuple(pieces))

@@ -50,6 +50,14 @@ def find_order(num_sites: int, edges: np.ndarray, most_width: int) -> Order | No
     return min(found, key=lambda order: order.width) if found else None
 
 
+def from_one_end(order: Order) -> Order | None:
+    """The order from one end of a path to the other; None if the tree is no path."""
+    below = np.flatnonzero(order.parents >= 0)
+    edges = np.stack([below, order.parents[below]], axis=1)
+    is_path = len(edges) > 0 and np.bincount(edges.ravel()).max() <= 2
+    return _along(len(order.parents), edges) if is_path else None
+
+
 def _along(num_sites: int, edges: np.ndarray) -> Order:
     """A path, from one of its ends to the other."""
     neighbours: list[list[int]] = [[] for _ in range(num_sites)]

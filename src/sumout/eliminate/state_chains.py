@@ -2,10 +2,10 @@
 
     B_l(s, k) = m_l(s) + table_l(s, k)        m_{l+1}(s') = log Σ_{(s, k): out_l(s, k) = s'} exp B_l(s, k)
 
-A level has an entry for each state and value, (s, k) as s · K + k, and columns, one for each path. Which entries lead to
-a state is known beforehand: messages are looked up, never scattered. The derivative by the table is the probability of
-each entry, which goes from level to level by the same look-ups the other way. In front of a path that is shorter than
-others stands padding, where nothing happens yet.
+A level has an entry for each state and value, (s, k) as s · K + k, and columns, one for each path; the total is the sum
+over all entries of the last level. Which entries lead to a state is known beforehand: messages are looked up, never
+scattered. The derivative by the table is the probability of each entry, which goes from level to level by the same
+look-ups the other way. In front of a path that is shorter than others stands padding, where nothing happens yet.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class Maps:
 
     Attributes:
         out: `(S · K)`, or `(L, S · K)` where levels differ, or `(L, S · K, C)` where columns do, too; `NONE` for an
-            entry that there is not.
+            entry that there is not. Where those of the last level lead does not matter.
         lists: for some of the states, in their order, the entries that lead there, `(S', D)`, `(L, S', D)` or
             `(L, S', D, C)`, filled up by `NONE`.
     """
@@ -80,7 +80,6 @@ class StateChains:
         num_states: S.
         sites: `(levels, columns, 1)` the site of each level; −1 for padding.
         start: the state that all begin with.
-        end: the one that all end with.
         maps: between the levels.
         allowed: `(levels, K, columns)` False for values that a site does not have; None where all have all.
     """
@@ -89,7 +88,6 @@ class StateChains:
     num_states: int
     sites: np.ndarray
     start: int
-    end: int
     maps: Maps
     allowed: np.ndarray | None
 
@@ -121,8 +119,7 @@ class StateChains:
     def log_marginals(self, table: Float[Array, "L n C"]) -> Float[Array, "L C 1 K"]:
         """Log probabilities of the values of every site."""
         given, _ = self._given(table)
-        end = jnp.where(jnp.arange(self.num_states) == self.end, 0.0, -jnp.inf).astype(table.dtype)
-        first = jnp.broadcast_to(end[:, None], (self.num_states, table.shape[-1]))
+        first = jnp.zeros((self.num_states, table.shape[-1]), table.dtype)
 
         def step(after: Array, level: Any) -> tuple[Array, Array]:
             given, is_padding, (out, _) = level
@@ -165,7 +162,7 @@ class StateChains:
         return np.where(np.arange(self.num_states) == self.start, 0.0, -np.inf)[:, None]
 
     def _fill(self, table: Float[Array, "L n C"], reduce: Callable[..., Array]) -> tuple[Array, Array]:
-        """B of all levels, and the messages after each."""
+        """B of all levels, and the messages after each; after the last the total, for whatever state."""
         begin = jnp.asarray(self._begin, table.dtype)
 
         def step(message: Array, level: Any) -> tuple[Array, Array]:
@@ -176,8 +173,9 @@ class StateChains:
 
         first = jnp.broadcast_to(begin, (self.num_states, table.shape[-1]))
         _, after = lax.scan(step, first, (table, self._padding, self.maps.by_level()))
-        before = jnp.concatenate([first[None], after[:-1]])
-        return self._add(before, table), after
+        filled = self._add(jnp.concatenate([first[None], after[:-1]]), table)
+        total = jnp.broadcast_to(reduce(filled[-1:]), first.shape)
+        return filled, jnp.concatenate([after[:-1], total[None]])
 
     def _add(self, message: Float[Array, "*l S C"], table: Float[Array, "*l n C"]) -> Float[Array, "*l n C"]:
         """Messages and tables; a state that is not reached has no say, whatever the table has there."""
@@ -204,14 +202,14 @@ class StateChains:
 
         @jax.custom_vjp
         def log_totals(table: Float[Array, "L n C"]) -> Float[Array, " C"]:
-            return self._fill(table, log_sum_exp)[1][-1, self.end]
+            return self._fill(table, log_sum_exp)[1][-1, 0]
 
         def forward(table: Array) -> tuple[Array, Array]:
             given, last = self._given(table)
-            return last[self.end], given
+            return last[0], given
 
         def backward(given: Array, gradient: Array) -> tuple[Array]:
-            first = jnp.zeros((self.num_states, given.shape[-1]), given.dtype).at[self.end].set(gradient)
+            first = jnp.broadcast_to(gradient, (self.num_states, given.shape[-1]))
 
             def step(after: Array, level: Any) -> tuple[Array, Array]:
                 weights, is_padding, (out, _) = level
@@ -232,16 +230,37 @@ class StateChains:
         outs = None if self.maps.is_one else jnp.asarray(self.maps.out)
 
         def step(state: Array, level: Any) -> tuple[Array, Array]:
-            filled, hint, is_padding, out = level
+            filled, hint, is_padding, is_last, out = level
             out = jnp.asarray(self.maps.out) if out is None else out
-            leads_there = (out if out.ndim == 2 else out[:, None]) == state
+            leads_there = is_last | ((out if out.ndim == 2 else out[:, None]) == state)
             entry = choose(jnp.where(leads_there, filled, -jnp.inf), hint)
             return jnp.where(is_padding[0], state, entry // self.num_values), entry % self.num_values
 
-        last = jnp.full(filled.shape[-1], self.end)
-        return lax.scan(step, last, (filled, hints, self._padding, outs), reverse=True)[1][..., None]
+        last = jnp.zeros(filled.shape[-1], int)
+        is_last = np.arange(len(filled)) == len(filled) - 1
+        levels = (filled, hints, self._padding, is_last, outs)
+        return lax.scan(step, last, levels, reverse=True)[1][..., None]
 
 
+def take_rows(table: Float[Array, "J *c"], rows: np.ndarray) -> Float[Array, "n *c"]:
+    """Rows of a table, anything where the number is `NONE`; the derivative adds up by lists, which a scatter does not."""
+    lists = _lists(rows, len(table))
+    if lists.size > MOST_SPREAD * len(rows):
+        return table[np.maximum(rows, 0)]
+
+    @jax.custom_vjp
+    def take(table: Array) -> Array:
+        return table[np.maximum(rows, 0)]
+
+    def add_up(_: None, gradient: Array) -> tuple[Array]:
+        wide = jnp.concatenate([gradient, jnp.zeros_like(gradient[:1])])
+        return (wide[lists].sum(axis=1) if lists.shape[1] > 1 else wide[lists[:, 0]],)
+
+    take.defvjp(lambda table: (take(table), None), add_up)
+    return take(table)
+
+
+MOST_SPREAD = 8  # times as many places as rows that lists may have before a scatter takes less time
 MOST_FILLING = 2  # times as many places as entries that the lists of some states may have
 
 

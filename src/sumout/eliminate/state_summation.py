@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
-from sumout.compile.policy import MOST_ENTRIES, STATES_GAIN, STATES_WORTH_LOOKING, SUM_WORTH
-from sumout.eliminate.components import Component
+from sumout.compile.policy import MOST_ENTRIES, MOST_PATH_ENTRIES, STATES_GAIN, STATES_WORTH_LOOKING, SUM_WORTH
+from sumout.eliminate.components import Component, find_components
 from sumout.eliminate.state_tables import build_state_tables
 from sumout.eliminate.summation import Summation, build_summation
 from sumout.model.program import Data, Nuisance
@@ -93,6 +93,21 @@ def build_state_summation(
     return StateSummation(structure, inner.summed[: states.num_sites], inner, states)
 
 
+def build_sums_over(
+    structure: Structure, candidates: np.ndarray, patterns: Sequence[Pattern] = PATTERNS
+) -> Summation | StateSummation | None:
+    """The sums over all candidates (a mask), along paths of states where that is worth it; None if too large."""
+    components = find_components(structure, candidates, patterns)
+    match = find_states_worth(structure, components, candidates, patterns)
+    if match is not None:
+        components = find_components(match.states.structure, beside(match, candidates), patterns)
+    if not all(component.alone or component.shape is not None for component in components):
+        return None
+    if match is not None:
+        return build_state_summation(structure, match, components, patterns)
+    return build_summation(structure, components, patterns)
+
+
 def find_states_worth(
     structure: Structure, components: Sequence[Component], candidates: np.ndarray, patterns: Sequence[Pattern]
 ) -> RememberedStates | None:
@@ -106,8 +121,15 @@ def find_states_worth(
     on_path = np.isin(np.arange(structure.num_sites), match.sites)
     affected = [component for component in components if on_path[component.sites].any()]
     costs, drawing = (sum(getattr(c, work) for c in affected) for work in ("summing", "drawing"))
-    is_cheap = match.cost <= max(MOST_ENTRIES, SUM_WORTH * drawing)
+    is_cheap = match.cost <= max(MOST_PATH_ENTRIES, SUM_WORTH * drawing)
     return match if is_cheap and costs > STATES_GAIN * match.cost else None
+
+
+def beside(match: RememberedStates, candidates: np.ndarray) -> np.ndarray:
+    """The candidates that are not summed out along paths, as a mask over the sites of the cut program."""
+    left = np.pad(candidates, (0, len(match.states.elements) - len(candidates)))
+    left[match.sites] = False
+    return left
 
 
 def describe_states(match: RememberedStates) -> str:

@@ -17,7 +17,8 @@ from jaxtyping import Array, Float
 from sumout.eliminate.fill_tables import Round
 from sumout.eliminate.layout import joint_mask
 from sumout.eliminate.settings import make_settings
-from sumout.eliminate.state_chains import NONE, StateChains, build_maps, number_states
+from sumout.eliminate.merge_states import merge_states
+from sumout.eliminate.state_chains import NONE, StateChains, build_maps, number_states, take_rows
 from sumout.model.program import Data, Nuisance
 from sumout.patterns.state_groups import Group, Kind
 from sumout.patterns.state_paths import Level, Path, StateList
@@ -86,7 +87,7 @@ class StateTables:
         levels, columns, _ = self.chains.sites.shape
         is_uniform = table.ndim == num_axes
         flat = table.reshape(-1) if is_uniform else table.reshape(-1, table.shape[-1])
-        found = flat[np.maximum(piece.joint, 0)]
+        found = take_rows(flat, piece.joint)
         if not is_uniform:
             return found.reshape(-1, levels, columns)
         owners = piece.sums.owners.reshape(levels, columns)
@@ -134,9 +135,14 @@ class _Layout:
             self.num_states = most
         self._order = np.arange(self.num_states)
         self.out = self._find_out()
-        if self.out.ndim == 1:
-            self._order = number_states(self.out, self.num_states)
+        if self.out.ndim == 1 and self._is_aligned:
+            self._order = merge_states(self.out, [piece.joint for piece in self.pieces()], self.num_values)
+            self.num_states = int(self._order.max()) + 1
+            self._order = number_states(self._find_out(), self.num_states)[self._order]
             self.out = self._find_out()
+            # Where the last level leads does not matter, but its entries are there.
+            last = np.concatenate([self.entries(path.levels[-1]) for path, _ in self.paths])
+            self.out[last] = np.maximum(self.out[last], 0)
 
     def _count_states(self) -> None:
         for path, _ in self.paths:
@@ -163,9 +169,8 @@ class _Layout:
         once = np.full(size, NONE)
         is_one = True
         for path, columns in self.paths:
-            end = StateList((), np.zeros((1, 0)))
-            for i, level in enumerate(path.levels):
-                after = self.numbers(path.levels[i + 1].before if i + 1 < len(path.levels) else end)
+            for i, level in enumerate(path.levels[:-1]):
+                after = self.numbers(path.levels[i + 1].before)
                 entries, found = self.entries(level), np.where(level.out == NONE, NONE, after[level.out])
                 entries, found = entries[found != NONE], found[found != NONE]
                 is_one &= bool(((once[entries] == NONE) | (once[entries] == found)).all())
@@ -173,6 +178,7 @@ class _Layout:
                 out[self._level(path, i)][np.ix_(entries, columns)] = found[:, None]
         if is_one:
             return once
+        out[-1] = 0  # where the last level leads does not matter
         lowest = np.where(out == NONE, np.iinfo(out.dtype).max, out).min(axis=2)
         highest = out.max(axis=2)
         return highest if ((lowest == highest) | (highest == NONE)).all() else out
@@ -194,9 +200,7 @@ class _Layout:
                     allowed[site] = np.pad(np.array(row), (0, self.num_values - len(row)))
         empty = int(self.numbers(StateList((), np.zeros((1, 0))))[0])
         mask = joint_mask(sites, allowed)
-        return StateChains(
-            self.num_values, self.num_states, sites, empty, empty, build_maps(self.out, self.num_states), mask
-        )
+        return StateChains(self.num_values, self.num_states, sites, empty, build_maps(self.out, self.num_states), mask)
 
     def pieces(self) -> list[_Piece]:
         """Factors of one array that depend on sites of the same names, and on the entries in the same way."""
@@ -289,5 +293,3 @@ def tables_are_small(states: States, groups: Sequence[Group], most: int) -> bool
     return all(
         np.prod([sizes[member.name] for member in members]) <= most for kind in kinds for _, members in kind.factors
     )
-
-

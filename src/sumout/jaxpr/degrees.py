@@ -18,6 +18,8 @@ from sumout.jaxpr.walk import following, shape_of, variables, walk
 
 BEYOND = 100  # more than any degree that a pass asks for, and sums of it are far from overflowing
 
+WHOLE = ("add", "sub", "mul", "neg", "reduce_sum", "convert_element_type")  # exact for whole numbers, too
+
 IsOne = Callable[[Var], np.ndarray]
 
 
@@ -72,7 +74,7 @@ def _rule(eqn: Any, operands: list[np.ndarray]) -> list[np.ndarray]:
         return compute(eqn, operands)
     if not any(is_varying) or _is_always_true(eqn):
         return [np.zeros(shape_of(v), np.int64) for v in eqn.outvars]
-    if len(eqn.outvars) == 1 and jnp.issubdtype(out.dtype, jnp.floating):
+    if len(eqn.outvars) == 1 and (jnp.issubdtype(out.dtype, jnp.floating) or _is_exact(eqn)):
         exponent = row.exponent(eqn.params)
         if exponent is not None:
             return [exponent * operands[0]]
@@ -81,6 +83,13 @@ def _rule(eqn: Any, operands: list[np.ndarray]) -> list[np.ndarray]:
         if row.is_linear_in(is_varying):
             return [_together(eqn, operands)]
     return [np.full(shape_of(v), BEYOND) for v in eqn.outvars]
+
+
+def _is_exact(eqn: Any) -> bool:
+    """Whether whole numbers are added or multiplied, not divided or cut."""
+    arrays = [*(v.aval for v in eqn.invars), eqn.outvars[0].aval]
+    is_whole = all(jnp.issubdtype(aval.dtype, jnp.integer) for aval in arrays)
+    return is_whole and eqn.primitive.name in WHOLE
 
 
 def _each(kind: Kind, operands: list[np.ndarray]) -> np.ndarray:

@@ -126,9 +126,7 @@ def flatten(fn: Callable[..., Any], x: Any, z: Any, data: Any) -> ClosedJaxpr:
     return closed
 
 
-def _retrace(
-    closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1, is_body: bool = False
-) -> ClosedJaxpr:
+def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1, is_body: bool = False) -> ClosedJaxpr:
     """Written out; of its arguments so many are x, and so many after them z."""
 
     def write_out(*args: Any) -> list[Any]:

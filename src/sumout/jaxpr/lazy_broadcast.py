@@ -11,7 +11,7 @@ and b for all columns, is that of a few numbers each, and so is that of `table[i
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -38,12 +38,14 @@ class Deferred:
         join: the content, from that of the parts.
         shape: what it stands for.
         key: the same for two that are made of their parts in the same way.
+        look_up: the equation of a look-up, and its indices.
     """
 
     parts: tuple[Spread, ...]
     join: Callable[[Sequence[Any]], Any]
     shape: tuple[int, ...]
     key: Hashable
+    look_up: tuple[Any, Spread] | None = None
     source: Hashable = None
 
     @cached_property
@@ -112,7 +114,7 @@ def _defer(eqn: Any, operands: list[Any]) -> Deferred | None:
         if is_possible and (not _has_own_shape(eqn) or all(part.shape == first.shape for part in first.parts)):
             whole = range(len(first.parts))
             parts = [_on_part(eqn, [o.parts[i] if isinstance(o, Deferred) else o for o in operands]) for i in whole]
-            return Deferred(tuple(parts), first.join, first.shape, first.key)
+            return Deferred(tuple(parts), first.join, first.shape, first.key, first.look_up)
     if kind is Kind.SELECT:
         return _defer_choice(eqn, operands)
     return _defer_look_up(eqn, operands) if kind is Kind.GATHER else None
@@ -161,24 +163,49 @@ def _defer_look_up(eqn: Any, operands: list[Any]) -> Deferred | None:
     fills = params["mode"] is lax.GatherScatterMode.FILL_OR_DROP
     if fills and not np.isnan(np.nan if params["fill_value"] is None else params["fill_value"]):
         return None
-    last = np.array([operand.shape[axis] - params["slice_sizes"][axis] for axis in numbers.start_index_map])
-
-    def join(contents: Sequence[Any]) -> Any:
-        table, past_the_end = contents
-        typed = eqn.replace(outvars=[Var(out.update(dtype=table.dtype))])
-        found = _gather(typed, [Spread(table, operand.shape), indices])
-        content = found[0] if found is not None else bind(typed, [table, indices.full])[0]
-        if not fills:
-            return content
-        # What is past the end of the table is NaN, and what has been done with the table was done with that, too.
-        where = indices.content if found is not None else indices.full
-        inside = ((where >= 0) & (where <= last)).all(axis=-1)
-        inside = jnp.expand_dims(inside, numbers.offset_dims)
-        return jnp.where(inside, content, past_the_end.reshape(()))
-
     table = Spread(operand.full, operand.shape)
     nothing = Spread(jnp.full((1,) * len(operand.shape), jnp.nan, out.dtype), (1,) * len(operand.shape))
-    return Deferred((table, nothing), join, out.shape, (indices, str(params)))
+    join = partial(_join_look_up, eqn, indices)
+    return Deferred((table, nothing), join, out.shape, (indices, str(params)), (eqn, indices))
+
+
+def _join_look_up(eqn: Any, indices: Spread, contents: Sequence[Any]) -> Any:
+    """What is looked up in a table, and what stands for look-ups past its end."""
+    table, past_the_end = contents
+    params, numbers = eqn.params, eqn.params["dimension_numbers"]
+    typed = eqn.replace(outvars=[Var(eqn.outvars[0].aval.update(dtype=table.dtype))])
+    found = _gather(typed, [Spread(table, table.shape), indices])
+    content = found[0] if found is not None else bind(typed, [table, indices.full])[0]
+    if params["mode"] is not lax.GatherScatterMode.FILL_OR_DROP:
+        return content
+    # What is past the end of the table is NaN, and what has been done with the table was done with that, too.
+    where = indices.content if found is not None else indices.full
+    last = np.array([table.shape[axis] - params["slice_sizes"][axis] for axis in numbers.start_index_map])
+    inside = jnp.expand_dims(((where >= 0) & (where <= last)).all(axis=-1), numbers.offset_dims)
+    return jnp.where(inside, content, past_the_end.reshape(()))
+
+
+def _column_of_look_up(operand: Any, axis: int, number: Any, mode: str) -> Any:
+    """One entry of each row that is looked up, with the axis kept: of a column of the table; None if there is none.
+
+    A row that is looked up for every datum, to take one entry of it, costs as much again on the way back.
+    """
+    if not isinstance(operand, Deferred) or operand.look_up is None:
+        return None
+    (eqn, indices), (table, nothing) = operand.look_up, operand.parts
+    numbers, sizes = eqn.params["dimension_numbers"], list(eqn.params["slice_sizes"])
+    if axis not in numbers.offset_dims:
+        return None
+    kept = [i for i in range(len(table.shape)) if i not in numbers.collapsed_slice_dims]
+    place = kept[numbers.offset_dims.index(axis)]
+    if sizes[place] != table.shape[place] or table.content.shape != table.shape:
+        return None
+    sizes[place] = 1
+    shape = [1 if i == axis else n for i, n in enumerate(operand.shape)]
+    params = {**eqn.params, "slice_sizes": tuple(sizes)}
+    narrow = eqn.replace(params=params, outvars=[Var(eqn.outvars[0].aval.update(shape=tuple(shape)))])
+    column = jnp.expand_dims(jnp.take(table.content, number, axis=place, mode=mode), place)
+    return _join_look_up(narrow, indices, [column, nothing.content])
 
 
 def _source(eqn: Any, operands: list[Spread]) -> Hashable:
@@ -339,8 +366,12 @@ def _gather(eqn: Any, operands: list[Spread]) -> Any:
         return None
     if not is_one:
         return _choose_entry(operand, indices, axes[0], mode, batch) if is_whole else None
-    row = operand.content if is_whole else operand.full
-    column = jnp.take(row, indices.content.reshape(()), axis=axes[0], mode=mode)
+    number = indices.content.reshape(())
+    column = _column_of_look_up(operand, axes[0], number, mode) if is_whole else None
+    if column is None:
+        column = jnp.take(operand.content if is_whole else operand.full, number, axis=axes[0], mode=mode)
+    else:
+        column = column.squeeze(axes[0])
     sizes = iter(column.shape)
     return [column.reshape([next(sizes) if axis in batch else 1 for axis in range(len(shape_of(eqn.outvars[0])))])]
 

@@ -109,7 +109,9 @@ def cut(closed: ClosedJaxpr, outputs: Sequence[Atom], given: Collection[Var] = (
     # What an equation computes beside what is needed of it is not to take the place of an argument.
     spare = set(given)
     eqns = [
-        eqn if spare.isdisjoint(eqn.outvars) else eqn.replace(outvars=[Var(v.aval) if v in spare else v for v in eqn.outvars])
+        eqn
+        if spare.isdisjoint(eqn.outvars)
+        else eqn.replace(outvars=[Var(v.aval) if v in spare else v for v in eqn.outvars])
         for eqn in needed(jaxpr.eqns, outputs, given)
     ]
     return ClosedJaxpr(jaxpr.replace(invars=invars, outvars=list(outputs), eqns=eqns), closed.consts)

@@ -6,8 +6,8 @@ A sum over a count n is cut at U. What it leaves out is at most
 
 Tails: where no ratio p(k + 1) / p(k) from k = U + 1 on is above r < 1, P(n > U) ≤ p(U + 1) / (1 − r), as in a geometric
 series. The ratios of Poisson, binomial and geometric laws fall with k, those of negative binomials go to their limit
-from one side. Zero inflation and hurdles leave the ratios of all but zero as they are. The tail of a mixture is the mean
-of those of its components. Of other laws with a highest value h it is known that P(n > U) = 0 where U ≥ h.
+from one side. Zero inflation and hurdles leave the ratios of all but zero as they are. The tail of a mixture is the
+mean of those of its components. Of other laws with a highest value h it is known that P(n > U) = 0 where U ≥ h.
 
 Suprema: a probability is at most 1. A density of location and scale is highest at its location; that of a rate at the
 rate that suits its value best. Of all other laws nothing is said.
@@ -39,6 +39,17 @@ AT_LOCATION: dict[type, Callable[[Any], Any]] = {
     dist.Gumbel: lambda fn: dist.Gumbel(0.0, fn.scale),
     dist.VonMises: lambda fn: dist.VonMises(0.0, fn.concentration),
     dist.MultivariateNormal: lambda fn: dist.MultivariateNormal(jnp.zeros(fn.event_shape), scale_tril=fn.scale_tril),
+}
+
+PARAMETERS: dict[type, tuple[str, ...]] = {
+    dist.Poisson: ("rate",),
+    dist.GammaPoisson: ("concentration", "rate"),
+    dist.GeometricProbs: ("probs",),
+    dist.GeometricLogits: ("logits",),
+    dist.BinomialProbs: ("total_count", "probs"),
+    dist.BinomialLogits: ("total_count", "logits"),
+    dist.BetaBinomial: ("total_count",),  # of which only the highest value is used
+    dist.DiscreteUniform: ("low", "high"),
 }
 
 
@@ -90,7 +101,7 @@ def _log_tail_of_bounded(fn: Any, upper: Array) -> Array | None:
 
 
 def log_geometric_tail(first: Array, ratio: Array) -> Array:
-    """An upper bound on the log of a sum that begins with `exp(first)` and falls at least by a ratio with every term."""
+    """An upper bound on the log of a sum that begins with `exp(first)` and falls by a ratio or more with every term."""
     is_falling = ratio < 1
     return jnp.where(is_falling, jnp.minimum(first - jnp.log1p(-jnp.where(is_falling, ratio, 0.0)), 0.0), 0.0)
 
@@ -112,6 +123,21 @@ def largest_ratio(fn: Any) -> Callable[[Array], Any] | None:
         return lambda k: jnp.maximum(fn.total_count - k, 0) / (k + 1) * fn.probs / (1 - fn.probs)
     if _is(fn, dist.BinomialLogits):
         return lambda k: jnp.maximum(fn.total_count - k, 0) / (k + 1) * jnp.exp(fn.logits)
+    return None
+
+
+def parameters_of_tail(fn: Any) -> tuple[Array, ...] | None:
+    """What `log_tail` follows from, if the tail is monotone in each of these while the others stay; else None.
+
+    These laws are ordered by their likelihood ratios in every parameter, zero inflated or with a hurdle, too.
+    """
+    fn = without_shape(fn)
+    if _is(fn, ZeroInflatedProbs, HurdleProbs):
+        inner = parameters_of_tail(fn.base_dist)
+        return None if inner is None else (fn.gate, *inner)
+    for law, names in PARAMETERS.items():
+        if _is(fn, law):
+            return tuple(jnp.asarray(getattr(fn, name)) for name in names)
     return None
 
 

@@ -26,7 +26,7 @@ from sumout.jaxpr.equations import used_inputs, without_collection
 from sumout.jaxpr.numpy_evaluation import evaluate
 from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
 from sumout.model.containers import first_that_works
-from sumout.model.count_laws import log_density_of, log_supremum, log_tail
+from sumout.model.count_laws import log_density_of, log_supremum, log_tail, parameters_of_tail
 from sumout.model.density import is_identity
 from sumout.model.kin import Kin, kin_of
 from sumout.model.log_probs import log_prob_of
@@ -299,9 +299,10 @@ class _Model:
             bounded = {n: s for n, s in laws.items() if is_normalised(s) or n not in self.sites.discrete}
             suprema = {name: log_supremum(site["fn"], site["value"]) for name, site in bounded.items()}
             tails = {name: log_tail(laws[name]["fn"], upper[name]) for name in sorted(counts) if not is_weighed}
+            parameters = {name: parameters_of_tail(laws[name]["fn"]) for name in tails}
             continuous = {name: trace[name]["value"] for name in self.sites.continuous}
             known = lambda found: {name: array for name, array in found.items() if array is not None}  # noqa: E731
-            return CountTerms(terms, known(suprema), known(tails), continuous)
+            return CountTerms(terms, known(suprema), known(tails), continuous, known(parameters))
 
     @one_at_a_time
     def all_parts(self, x, z, data):

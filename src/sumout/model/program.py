@@ -107,12 +107,14 @@ class CountTerms:
         tails: by name of count an upper bound on the log probability, by its law, of values beyond the end, where the
             law is known and normalised.
         values: the continuous latents, to see what depends on z.
+        parameters: by name of count what its tail follows from, where that is monotone in each of these alone.
     """
 
     terms: dict[str, Array]
     suprema: dict[str, Array]
     tails: dict[str, Array]
     values: dict[str, Array]
+    parameters: dict[str, tuple[Array, ...]]
 
 
 @dataclass(frozen=True, eq=False)

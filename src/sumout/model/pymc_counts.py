@@ -74,10 +74,12 @@ class Known:
     Attributes:
         graphs: of random variables and of a value.
         compute: `(value, *arrays) -> array`, the arrays being those of the graphs at that value.
+        parameters: which of the graphs it follows from, where it is monotone in each alone; None where it is not.
     """
 
     graphs: Sequence[Variable]
-    compute: Callable[..., Array]
+    compute: Callable[..., Any]
+    parameters: tuple[int, ...] | None = None
 
 
 class PyMCCounts:
@@ -119,15 +121,17 @@ class PyMCCounts:
         """What is known at a point."""
         uppers = [jnp.asarray(upper[name]) for name in self._uppers]
         arrays = iter(self._function(*uppers, *self._inputs.arguments(self._values(x, z), data)))
-        found = {}
+        found, parameters = {}, {}
         for label, known in self._known.items():
-            given = upper.get(label.removeprefix("tail of "))
-            found[label] = known.compute(given, *[next(arrays) for _ in known.graphs])
+            name, given = label.removeprefix("tail of "), [next(arrays) for _ in known.graphs]
+            found[label] = known.compute(upper.get(name), *given)
+            if known.parameters is not None:
+                parameters[name] = tuple(given[i] for i in known.parameters)
         terms = self._log_terms(x, z, data)
         suprema = {
             name: jnp.broadcast_to(bound, terms[name].shape) for name, bound in _labelled(found, "supremum of ").items()
         }
-        return CountTerms(terms, suprema, _labelled(found, "tail of "), _labelled(found, "value of "))
+        return CountTerms(terms, suprema, _labelled(found, "tail of "), _labelled(found, "value of "), parameters)
 
 
 def _labelled(found: dict[str, Array | None], label: str) -> dict[str, Array]:
@@ -149,7 +153,9 @@ def _tail(rv: Variable, upper: Any) -> Known | None:
     law = _law(rv)
     if law is not None:
         first = FIRST_VALUE.get(type(node.op), 0)
-        return Known(parameters_of(node), lambda upper, *parameters: log_tail(law(*parameters), upper - first))
+        graphs = parameters_of(node)
+        of_all = tuple(range(len(graphs)))
+        return Known(graphs, lambda upper, *parameters: log_tail(law(*parameters), upper - first), of_all)
     return _tail_of_truncated(rv, upper) if isinstance(node.op, TruncatedRV) else None
 
 
@@ -164,7 +170,8 @@ def _tail_of_truncated(rv: Variable, upper: Any) -> Known | None:
         ratio = largest_ratio(law(*parameters))
         return None if ratio is None else log_geometric_tail(log_first, ratio(upper + 1.0 - first))
 
-    return Known([pm.logp(rv, upper + 1), *parameters_of(base.owner)], compute)
+    graphs = [pm.logp(rv, upper + 1), *parameters_of(base.owner)]
+    return Known(graphs, compute, tuple(range(1, len(graphs))))
 
 
 def _tail_of_mixture(rv: Variable, upper: Any) -> Known | None:
@@ -185,7 +192,12 @@ def _tail_of_mixture(rv: Variable, upper: Any) -> Known | None:
         stacked = each[0] if is_single else jnp.stack(each, axis=-1)
         return jax.nn.logsumexp(jnp.log(weights) + stacked, axis=-1)
 
-    return Known([weights, *(graph for tail in known for graph in tail.graphs)], compute)
+    graphs, parameters = [weights], [0]
+    for tail in known:
+        parameters += [len(graphs) + i for i in tail.parameters or ()]
+        graphs += tail.graphs
+    is_monotone = not is_single and all(tail.parameters is not None for tail in known)
+    return Known(graphs, compute, tuple(parameters) if is_monotone else None)
 
 
 def _supremum(rv: Variable) -> Known | None:

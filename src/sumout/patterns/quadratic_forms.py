@@ -179,6 +179,7 @@ class _Search:
         self.scopes = Scopes(program.num_z + program.num_x)
         self.x_sizes = [site.size for site in program.x.values()]
         x = dependent((program.num_x,), self.num_z + 1 + np.arange(program.num_x))
+        self._most_sites: dict[Var, int] = {}
         self.env = Reader(self.scopes).run(self.closed.jaxpr, self.closed.consts, operands_of(program, x))
 
     def scope(self, variable: Var) -> sp.csr_array:
@@ -217,9 +218,12 @@ class _Search:
 
     def most_sites(self, variable: Var) -> int:
         """How many of the sites in question an element depends on at most."""
-        numbers = np.unique(self.env[variable].scopes)
-        mine = set(self.sites.tolist())
-        return max((len(self.scopes.members(int(number)) & mine) for number in numbers), default=0)
+        if variable not in self._most_sites:
+            numbers = np.unique(self.env[variable].scopes)
+            mine = set(self.sites.tolist())
+            found = max((len(self.scopes.members(int(number)) & mine) for number in numbers), default=0)
+            self._most_sites[variable] = found
+        return self._most_sites[variable]
 
     def walk_back(self, leaves: list[Var], go_far: bool) -> tuple[Var, ...]:
         """From factors to arrays in which each element depends on one site; none where there are no such arrays.

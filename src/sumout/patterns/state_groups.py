@@ -147,6 +147,8 @@ class _Builder:
         self._labels: dict[object, int] = {}
         self._names = list(states.structure.site_numbers)
         self._allowed: dict[str, np.ndarray] = {}
+        self._arrays = states.structure.factor_array(np.arange(scopes.shape[0]))
+        self._members: dict[int, tuple[int, int, int] | None] = {}
 
     def build(self, variables: np.ndarray, rows: np.ndarray) -> Group:
         """The group of some variables, ascending, and some factor elements."""
@@ -166,14 +168,22 @@ class _Builder:
         return Group(self._kinds.setdefault(kind, kind), numbers, np.array([row for _, row in factors], np.int64))
 
     def _factor(self, row: int, place: dict[int, int]) -> tuple[int, tuple[tuple[int, int, int], ...]]:
-        states = self._states
         members = []
         for site in self._scopes.indices[self._scopes.indptr[row] : self._scopes.indptr[row + 1]].tolist():
-            variable = int(states.variable_of[site])
-            if site >= states.num_sites or variable != NOTHING:
-                places = states.reachable.array(states.values_by_variable(site))
-                members.append((states.name_of(site), place.get(variable, NOTHING), places))
-        return int(states.structure.factor_array(np.array([row]))[0]), tuple(members)
+            if site not in self._members:
+                self._members[site] = self._member(site)
+            member = self._members[site]
+            if member is not None:
+                members.append((member[0], place.get(member[1], NOTHING), member[2]))
+        return int(self._arrays[row]), tuple(members)
+
+    def _member(self, site: int) -> tuple[int, int, int] | None:
+        """The name of a site or state, its variable, and its values; None for a site that is given."""
+        states = self._states
+        variable = int(states.variable_of[site])
+        if site < states.num_sites and variable == NOTHING:
+            return None
+        return states.name_of(site), variable, states.reachable.array(states.values_by_variable(site))
 
     def _values_of(self, site: Site) -> tuple[bool, ...]:
         if site.name not in self._allowed:

@@ -286,7 +286,9 @@ def _project(
     ]
     columns.sort(key=lambda column: column[:2])
     labels = tuple(label for label, _, _ in columns)
-    rows = np.stack([np.asarray(c, float) for _, _, c in columns], axis=1) if columns else np.zeros((len(is_allowed), 0))
+    rows = (
+        np.stack([np.asarray(c, float) for _, _, c in columns], axis=1) if columns else np.zeros((len(is_allowed), 0))
+    )
     inside = np.flatnonzero(is_allowed)
     codes = np.zeros(len(inside), np.int64)
     for column in rows[inside].T:

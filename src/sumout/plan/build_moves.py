@@ -5,6 +5,7 @@ blocks: same method, same number of values, same colour. Blocks of one kind that
 colours as sites) are stacked, so that compiled code does not grow with them.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from sumout.model.supports import Count, Finite, Implicit
 from sumout.moves.metropolis import AroundTheCircle, FromSampler, Metropolis
 from sumout.moves.move import NuisanceMove
 from sumout.moves.sweep import Stack, Sweep
-from sumout.moves.windows import STRIDES, CountWindows
+from sumout.moves.windows import NUM_ROUNDS, CountWindows
 from sumout.patterns.contract import Pattern, SiteScan
 from sumout.patterns.quadratic_gibbs import QuadraticGibbs
 from sumout.patterns.registry import build_gibbs, find_match
@@ -32,12 +33,23 @@ GUESSES = 16  # draws of x at which it is judged whether modes are apart
 FAR_APART = 4.0  # standard deviations between modes: half way the density is 0.27 times as high, at 6 only 0.02 times
 
 
+MOST_FAILURES = 2  # sets of one size, of sites of the same names, that are looked at before the others are given up
+
+
 class Partners:
-    """Finds sites that can be drawn each together with a coordinate of x of its own; each set is looked at once."""
+    """Finds sites that can be drawn each together with a coordinate of x of its own; each set is looked at once.
+
+    Each look takes a reading of the whole program: where some of hundreds of sets of one kind have no partners, the
+    others have none either, or lose little without them.
+    """
 
     def __init__(self, structure: Structure, patterns: Sequence[Pattern]):
         self._structure, self._patterns = structure, patterns
         self._known: dict[bytes, NuisanceMove | None] = {}
+        self._failures: Counter[tuple[int, ...]] = Counter()
+        names = enumerate(structure.site_numbers.values())
+        rows = [np.full(len(numbers), i) for i, numbers in names]
+        self._name_of = np.concatenate([np.zeros(0, np.int64), *rows])
 
     def sets(self, inside: np.ndarray) -> Iterator[np.ndarray]:
         """Of some sites, a mask, those that are joined by factors, and those of one variable that are on their own."""
@@ -56,7 +68,10 @@ class Partners:
             return None
         label = sites.tobytes()
         if label not in self._known:
-            self._known[label] = self._match(sites)
+            kind = tuple(self._name_of[sites].tolist())
+            has_failed = self._failures[kind] >= MOST_FAILURES
+            self._known[label] = None if has_failed else self._match(sites)
+            self._failures[kind] += self._known[label] is None
         return self._known[label]
 
     def leave_modes(self, sites: np.ndarray) -> bool:
@@ -173,7 +188,7 @@ def _move(block: Block, method: str, tables: list[np.ndarray], patterns: Sequenc
         return Metropolis(block, FromSampler(support))
     if isinstance(support, Count):
         lower = tables[0][..., 0, :]
-        return CountWindows(block, lower, np.broadcast_to(STRIDES, (*lower.shape[:-1], len(STRIDES))))
+        return CountWindows(block, lower, np.broadcast_to(np.arange(NUM_ROUNDS), (*lower.shape[:-1], NUM_ROUNDS)))
     values, allowed = tables
     if method == "gibbs":
         return build_gibbs(block, values, allowed, patterns)

@@ -20,16 +20,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array, Float
 
 from sumout.compile.policy import MOST_JOINT_VALUES
 from sumout.errors import note_unforeseen
+from sumout.jaxpr.degrees import find_degrees
 from sumout.jaxpr.flatten import flatten
-from sumout.model.initial_values import value_number
+from sumout.jaxpr.walk import shape_of
 from sumout.model.program import CountTerms, Data, DiscreteSite, Nuisance, Program
 from sumout.model.supports import Count, Finite
 from sumout.structure.graph import Graph, connect
 from sumout.structure.structure import element_scopes
+
+MOST_CORNERS = 64  # of the values of parents
 
 Ends = Mapping[str, np.ndarray]  # the largest value of every element of a count that is kept
 
@@ -82,14 +86,18 @@ class CountBounds:
             said = next((reason for reason in why if reason), "")
             if name not in found.tails:
                 said = "the tails of its law are not known"
-            elif not said and not self._has_plain_parents(found.tails[name]):
-                said = "its law depends on other discrete sites in more than one way"
             if said:
                 self.why_not[name] = said
         self.names = [name for name in self._lowest if name not in self.why_not and name not in program.forward]
-        depends = [found.tails[name].sum(axis=0) for name in self.names]
-        used = np.flatnonzero(np.sum(depends, axis=0)) if depends else np.zeros(0, np.int64)
+        scopes = [sp.csr_array(found.tails[name], dtype=bool) for name in self.names]
+        none = sp.csr_array((0, program.num_z), dtype=bool)
+        self._laws = sp.csr_array(sp.vstack([none, *scopes]))  # of each element of the bounded counts: its parents
+        laws = _distinct(self._laws) if self._laws.nnz else none
+        # Parents of one law never share a colour, so that all laws together see all joint values of their parents.
+        self._colours = np.where(np.bincount(laws.indices, minlength=program.num_z) > 0, connect(laws).colours, -1)
+        used = np.flatnonzero(self._colours >= 0)
         self.parents = [name for name, numbers in self._numbers.items() if np.isin(numbers, used).any()]
+        self._is_ordered = all(_is_affine(program, closed, found, shapes, name) for name in self.names)
         self._members = np.concatenate([np.zeros(0, np.int64), *(self._numbers[name] for name in self.names)])
 
     def _terms(self, x: Array, z: Nuisance, data: Data, upper: Any) -> CountTerms:
@@ -112,11 +120,6 @@ class CountBounds:
             touched = components[np.unique(sp.csr_array(scopes).indices)]
             reasons[touched] = f"the support of '{name}' depends on it"
         return reasons[components]
-
-    def _has_plain_parents(self, scopes: Any) -> bool:
-        """Whether a law depends, in every element, on at most one element of every other site."""
-        scopes = sp.csr_array(scopes, dtype=np.int64)
-        return all(scopes[:, numbers].sum(axis=1).max(initial=0) <= 1 for numbers in self._numbers.values())
 
     def ends(self, by_element: np.ndarray) -> dict[str, np.ndarray]:
         """Numbers for the elements of all bounded counts, by name."""
@@ -168,18 +171,65 @@ class CountBounds:
         stacked = jax.tree.map(lambda *a: jnp.stack(a), *states)
         return jax.lax.map(at, stacked).max(axis=0)
 
+    @property
+    def at_corners(self) -> bool:
+        """Whether tails are longest at corners of the values of parents, and these are few."""
+        return self._is_ordered and 2**self.num_colours <= MOST_CORNERS
+
+    @property
+    def num_colours(self) -> int:
+        """Of the parents of counts; those of one law never share one."""
+        return int(self._colours.max(initial=-1)) + 1
+
+    def colours_of(self, name: str) -> np.ndarray:
+        """The colour of every element of a site, −1 where it is no parent."""
+        return self._colours[self._numbers[name]]
+
+    def lowest(self, name: str) -> np.ndarray:
+        """The smallest value of every element of a count."""
+        return self._lowest[name]
+
+    def parents_of_elements(self, is_chosen: np.ndarray) -> np.ndarray:
+        """For each element of the bounded counts its parents among those chosen, `(counts, most parents)`; −1: none."""
+        rows = self._laws[:, self._members].multiply(is_chosen[None]).tocsr()
+        sizes = np.diff(rows.indptr)
+        found = np.full((len(sizes), int(sizes.max(initial=0))), -1)
+        for i in np.flatnonzero(sizes):
+            found[i, : sizes[i]] = rows.indices[rows.indptr[i] : rows.indptr[i + 1]]
+        return found
+
     def states(self, cut: Program) -> list[dict[str, np.ndarray]] | None:
-        """All joint values that the parents of counts can have within their tables; None if they are too many."""
-        supports = {name: cut.z[name].support for name in self.parents}
-        if not all(isinstance(support, Finite) for support in supports.values()):
-            return None
-        numbers = [range(support.num_values) for support in supports.values() if isinstance(support, Finite)]
+        """Values of parents that show every law the joint values of its own; None if they are too many."""
+        lengths = np.zeros(self.program.num_z, np.int64)
+        rows = {}
+        for name in self.parents:
+            support = cut.z[name].support
+            if not isinstance(support, Finite):
+                return None
+            rows[name] = support.rows()
+            lengths[self._numbers[name]] = rows[name][1].sum(axis=1)
+        numbers = [range(int(lengths[self._colours == colour].max())) for colour in range(self.num_colours)]
         if np.prod([float(len(each)) for each in numbers]) > MOST_JOINT_VALUES:
             return None
-        return [
-            {name: value_number(cut.z[name], i) for name, i in zip(supports, chosen, strict=True)}
-            for chosen in product(*numbers)
-        ]
+
+        def placed(name: str, chosen: tuple[int, ...]) -> np.ndarray:
+            own, (values, _) = self._numbers[name], rows[name]
+            which = np.minimum(np.asarray([*chosen, 0])[self._colours[own]], lengths[own] - 1)
+            return values[np.arange(len(own)), which].reshape(cut.z[name].shape).astype(cut.z[name].dtype)
+
+        return [{name: placed(name, chosen) for name in self.parents} for chosen in product(*numbers)]
+
+
+def _is_affine(program: Program, closed: ClosedJaxpr, found: CountTerms, shapes: Any, name: str) -> bool:
+    """Whether the law of a count depends on other sites by one of its parameters, and on each of them linearly."""
+    if name not in found.parameters:
+        return False
+    outputs: CountTerms = jax.tree.unflatten(jax.tree.structure(shapes), closed.jaxpr.outvars)
+    of_z = closed.jaxpr.invars[1 : 1 + len(program.z)]
+    degrees = find_degrees(closed, {v: np.ones(shape_of(v), np.int64) for v in of_z})
+    pairs = zip(found.parameters[name], outputs.parameters[name], strict=True)
+    steering = [output for scopes, output in pairs if sp.csr_array(scopes).nnz]
+    return not steering or (len(steering) == 1 and degrees.highest(steering[0]) <= 1)
 
 
 def cut_program(program: Program, upper: Ends) -> Program:

@@ -22,17 +22,18 @@ from sumout.model.initial_values import guess_x, value_number
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.supports import Count
 from sumout.plan.count_bounds import CountBounds, Ends, count_bounds, cut_program
+from sumout.plan.count_tails import LADDER, CountTails
 
 MOST_NEGLECTED = 1e-8  # part of the total that all sums together may leave out
 AIM = 1e-12  # what ends are chosen for, so that they need not be moved with every step of x
-# Lengths of tables, four an octave.
-LADDER = np.array([length * 2**i for i in range(15) for length in (8, 10, 12, 14)])
+MUCH_SHORTER = 0.7  # times the length of tables that is worth compiling others
 ROOM = 1.2  # times as long as needed that tables are
-POINTS, BEST = 8, 2  # random x, and how many of the best of them ends are chosen for
+POINTS, BEST = 16, 1  # random x, and how many of the best of them ends are chosen for
 SCANNED = np.unique(
     np.round([*range(32), *np.geomspace(32, 2**17, 60)]).astype(int)
 )  # values of a count, from its lowest
 AROUND = np.linspace(0.85, 1.18, 12)  # factors by which the best of them is looked around
+TURNS, CLIMBS, CLIMB = 4, 100, 0.2  # of an ascent: turns, steps in each, length of the first along each coordinate
 SWEEPS = 3  # of scans over neighbouring sites
 TRIES = 8  # rounds in which ends follow from those of parents
 FAR_BELOW = -1e9  # in the place of −∞, so that impossible terms can be counted
@@ -69,8 +70,12 @@ class CountEnds:
             z: the most probable values given x, or any others: the bound is then larger.
             data: the data.
         """
-        states = self.states or [{}]
-        tails = self.bounds.log_tails(x, z, data, dict(self.cut.upper), states)
+        upper = dict(self.cut.upper)
+        if self.bounds.at_corners:
+            ends = self.bounds.by_element({**self.bounds.ends(self.bounds.lower), **upper})
+            tails = CountTails(self.bounds, tuple(upper)).within_tables(x, z, data, ends)
+        else:
+            tails = self.bounds.log_tails(x, z, data, upper, self.states or [{}])
         return (tails + self.bounds.log_gaps(x, z, data))[np.flatnonzero(self._is_cut)]
 
     def neglected(self, x: Array, z: Nuisance, data: Data) -> Array:
@@ -85,8 +90,23 @@ class CountEnds:
             x: points, `(points, num_x)`.
             z: the most probable values at each of them.
         """
-        at = [(one, {name: value[i] for name, value in z.items()}) for i, one in enumerate(x)]
-        return find_ends(self.bounds, at, self.cut.upper)
+        return find_ends(self.bounds, _points(x, z), self.cut.upper)
+
+    def fit(self, x: np.ndarray, z: Mapping[str, np.ndarray]) -> "CountEnds | None":
+        """With ends that suit some points and no more, if tables are much shorter then; None if they are not."""
+        begin = self.bounds.ends(self.bounds.lower + LADDER[0] - 1)
+        fitted = find_ends(self.bounds, _points(x, z), {name: begin[name] for name in self.cut.upper})
+        return fitted if fitted is not None and fitted.length < MUCH_SHORTER * self.length else None
+
+    @property
+    def length(self) -> int:
+        """Of all tables together."""
+        names = self.cut.upper
+        return sum(int(np.sum(end - self.bounds.lowest(name) + 1)) for name, end in names.items())
+
+
+def _points(x: np.ndarray, z: Mapping[str, np.ndarray]) -> list[tuple[Any, Any]]:
+    return [(one, {name: value[i] for name, value in z.items()}) for i, one in enumerate(x)]
 
 
 def ends_at(program: Program, upper: Ends) -> CountEnds | None:
@@ -121,45 +141,66 @@ def find_ends(bounds: CountBounds, points: Sequence[tuple[Any, Any]], ends: Ends
     lengths = lengths - bounds.lower + 1
     is_cut = np.concatenate([np.full(program.z[n].num_elements, n in ends) for n in bounds.names])
     aim = np.log(AIM / max(len(lengths), 1))
+    tails = CountTails(bounds, tuple(names)) if bounds.at_corners else None
     for _ in range(TRIES):
-        cut = cut_program(program, _named(bounds, lengths, names))
-        neglected = _neglected_by_length(bounds, cut)
-        if neglected is None:
+        found = CountEnds(bounds, cut_program(program, _named(bounds, lengths, names)))
+        needed_lengths = _by_states(found, aim) if tails is None else partial(_by_prior, tails, aim)
+        if needed_lengths is None:
             return None
         longer = lengths.copy()
         for x, z in points:
-            enough = np.asarray(neglected(x, z, data)) < aim
-            if not enough.any(axis=0)[is_cut].all():
+            needed, is_all, is_enough = map(np.asarray, needed_lengths(x, z, data))
+            if not is_enough[is_cut].all():
                 return None
-            needed = LADDER[np.argmax(enough, axis=0)]
-            room = LADDER[np.minimum(np.searchsorted(LADDER, np.ceil(ROOM * needed)), len(LADDER) - 1)]
-            longer = np.where(is_cut, np.maximum(longer, np.where(needed > lengths, room, longer)), lengths)
+            # Tables that hold all values leave nothing out, and need no room.
+            room = _rung(np.where(is_all, needed, ROOM * needed))
+            longer = np.where(is_cut & (needed > lengths), np.maximum(longer, room), longer)
         if (longer == lengths).all():
-            return CountEnds(bounds, cut)
+            if tails is None or not tails.has_parents or _is_little(tails, lengths, points, data):
+                return found
+            longer = np.where(is_cut, _rung(ROOM * lengths), lengths)
         lengths = longer
     return None
 
 
-def _neglected_by_length(bounds: CountBounds, cut: Program) -> Any:
-    """What every element leaves out at every rung of the ladder, `(rungs, elements)`, by x, z and data."""
-    states = bounds.states(cut)
-    if states is None:
+def _is_little(tails: CountTails, lengths: np.ndarray, points: Any, data: Data) -> bool:
+    """Whether what is told at draws, by a bound less close than that of ends, will be little at some points."""
+    ends = tails.grid(tails.bounds.lower + lengths - 1)
+    found = [tails.compiled(x, z, data, ends, True) for x, z in points]
+    left_out = [np.asarray(tail)[-1] + np.asarray(gaps) for tail, gaps in found]
+    return all(float(np.exp(np.minimum(one, 0.0)).sum()) <= MOST_NEGLECTED for one in left_out)
+
+
+def _rung(lengths: np.ndarray) -> np.ndarray:
+    """The next lengths of the ladder, its last at most."""
+    return LADDER[np.minimum(np.searchsorted(LADDER, np.ceil(lengths)), len(LADDER) - 1)]
+
+
+def _by_prior(tails: CountTails, log_aim: float, x: Any, z: Any, data: Data) -> tuple[Any, Any, Any]:
+    """How long the table of each element must be; whether that is all of its values; whether it is enough."""
+    end, tail, is_enough = tails.needed(lambda ends: tails.compiled(x, z, data, ends, False), log_aim)
+    return end - tails.bounds.lower + 1, np.isneginf(tail), is_enough
+
+
+def _by_states(ends: CountEnds, log_aim: float) -> Any:
+    """The same by x, z and data, where all joint values of parents are gone through."""
+    bounds = ends.bounds
+    if ends.states is None:
         return None
 
-    def neglected(x: Array, z: Nuisance, data: Data) -> Array:
+    def by_states(x: Array, z: Nuisance, data: Data) -> tuple[Array, Array, Array]:
         def at(length: Array) -> Array:
-            upper = {}
-            for name in bounds.names:
-                site = bounds.program.z[name]
-                lowest = _lowest(bounds.program, name).reshape(site.shape)
-                upper[name] = jnp.asarray(lowest, site.dtype) + (length - 1).astype(site.dtype)
-            return bounds.log_tails(x, z, data, upper, states)
+            upper = bounds.ends(jnp.asarray(bounds.lower) + length - 1)
+            return bounds.log_tails(x, z, data, upper, ends.states or [{}])
 
-        return jax.lax.map(at, jnp.asarray(LADDER)) + bounds.log_gaps(x, z, data)
+        tails = jax.lax.map(at, jnp.asarray(LADDER))
+        enough = tails + bounds.log_gaps(x, z, data) < log_aim
+        which = jnp.argmax(enough, axis=0)
+        return jnp.asarray(LADDER)[which], jnp.isneginf(tails[which, np.arange(tails.shape[1])]), enough.any(axis=0)
 
     # Only the tables of parents differ between cuts.
-    owner = cut if bounds.parents else bounds.program
-    return owner.remember("neglected by length", lambda: Ahead(neglected, times=1))
+    owner = ends.cut if bounds.parents else bounds.program
+    return owner.remember("needed lengths", lambda: Ahead(by_states, times=1))
 
 
 def _lowest(program: Program, name: str) -> np.ndarray:
@@ -189,8 +230,32 @@ def _first_ends(bounds: CountBounds, names: Sequence[str]) -> CountEnds | None:
     found = [(x, scan.most_probable(x, data)) for x in points]
     heights = [scan.height(x, z, data) for x, z in found]
     best = [found[i] for i in np.argsort(heights)[::-1][:BEST]]
+    if bounds.parents:  # along chains of counts lengths add up, and tables are squares
+        best = [_climbed(bounds, scan, x, z) for x, z in best]
     begin = bounds.ends(bounds.lower + LADDER[0] - 1)
     return find_ends(bounds, best, {name: begin[name] for name in names})
+
+
+def _climbed(bounds: CountBounds, scan: "Scan", x: Any, z: Any) -> tuple[Any, Any]:
+    """A better point: x by ascent at its z, and z by scans at its x, in turns."""
+    program, data = bounds.program, as_jax(bounds.program.data)
+
+    def ascend(x: Array, z: Nuisance, data: Data) -> Array:
+        slope = jax.grad(lambda x: program.log_density(x, z, data))
+
+        def step(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+            x, squares = state
+            gradient = jnp.nan_to_num(slope(x))
+            squares = 0.9 * squares + 0.1 * gradient**2
+            return x + CLIMB / (1 + 0.1 * i) * gradient / (jnp.sqrt(squares) + 1e-8), squares
+
+        return jax.lax.fori_loop(0, CLIMBS, step, (x, jnp.zeros_like(x)))[0]
+
+    climb = Ahead(ascend, times=1)
+    for _ in range(TURNS):
+        x = np.asarray(climb(x, z, data))
+        z = scan.most_probable(x, data)
+    return x, z
 
 
 class Scan:

@@ -26,6 +26,7 @@ from sumout.compile.policy import (
 from sumout.eliminate.components import Component, find_components
 from sumout.eliminate.state_summation import (
     StateSummation,
+    beside,
     build_state_summation,
     describe_states,
     find_states_worth,
@@ -198,7 +199,7 @@ def _plan_with_ends(checked: dict[str, str], ends: CountEnds) -> Plan:
     plan = _plan_as_it_is(ends.cut, checked)
     choices = dict(plan.choices)
     for name, chosen in choices.items():
-        members = [user for user in plan.structure.program.packs.names(name) if user in ends.cut.upper]
+        members = [user for user in _users(plan, name) if user in ends.cut.upper]
         if members:
             reason = describe_ends(ends, members)
             choices[name] = tuple(replace(choice, reason=f"{choice.reason}, {reason}") for choice in chosen)
@@ -210,25 +211,50 @@ def _first_plan(program: Program, checked: dict[str, str]) -> Plan:
     bounds = count_bounds(program)
     names = [] if bounds is None else bounds.names
     names = [name for name in names if checked.get(name) not in ("draw", "metropolis")]
+    too_long: dict[str, str] = {}  # what sums over counts that are not cut would take
     while names:
         ends = first_ends(program, names)
         if ends is None:
+            too_long |= dict.fromkeys(names, "no table is long enough at x that are possible")
             break
         plan = plan_for(program, checked, ends)
-        costly = [*(name for name in plan.drawn if name not in plan.instead), *_wide_tables(plan)]
-        drawn = {user for name in costly for user in plan.structure.program.packs.names(name)}
+        costly = {**{name: "" for name in plan.drawn if name not in plan.instead}, **_wide_tables(plan)}
+        drawn = {user: why for name, why in costly.items() for user in _users(plan, name)}
         left = [name for name in names if name not in drawn or name in checked]
         if left == names:
-            return plan
+            return _with_reasons(plan, too_long)
+        reasons = {user: choices[0].reason for name, choices in plan.choices.items() for user in _users(plan, name)}
+        too_long |= {name: drawn[name] or reasons[name] for name in names if name not in left}
         names = left
-    return _plan_as_it_is(program, checked)
+    return _with_reasons(_plan_as_it_is(program, checked), too_long)
 
 
-def _wide_tables(plan: Plan) -> list[str]:
-    """The sites whose tables cost more than they are worth to begin with."""
+def _users(plan: Plan, name: str) -> list[str]:
+    """The names that the user has for a site of the plan."""
+    return list(plan.structure.program.packs.names(name))
+
+
+def _with_reasons(plan: Plan, reasons: Mapping[str, str]) -> Plan:
+    """The plan that says of counts which have a bound why they are drawn all the same."""
+    choices = dict(plan.choices)
+    for name, chosen in choices.items():
+        why = [reasons[user] for user in _users(plan, name) if user in reasons]
+        if why and all(choice.method == "metropolis" for choice in chosen):
+            reason = f"it has infinitely many values; cut, {why[0]}"
+            choices[name] = tuple(replace(choice, reason=reason) for choice in chosen)
+    return replace(plan, choices=choices) if reasons else plan
+
+
+def _wide_tables(plan: Plan) -> dict[str, str]:
+    """The sites whose tables cost more than they are worth to begin with, and what they take."""
     supports = {name: site.support for name, site in plan.structure.program.z.items()}
     wide = {n: s for n, s in supports.items() if isinstance(s, Finite) and s.num_values > MOST_GIBBS_VALUES}
-    return [name for name, s in wide.items() if _table_entries(plan.structure, name, s) > MOST_WIDE_ENTRIES]
+    entries = {name: _table_entries(plan.structure, name, s) for name, s in wide.items()}
+    return {
+        name: f"tables of {wide[name].num_values} values would take {number:,} entries"
+        for name, number in entries.items()
+        if number > MOST_WIDE_ENTRIES
+    }
 
 
 def make_plan(
@@ -287,8 +313,7 @@ def _sum_out(
     is_on_path = np.isin(np.arange(structure.num_sites), match.sites)
     reasons[is_on_path & ~asked] = describe_states(match)
     drawing = sum(c.drawing for c in components if is_on_path[c.sites].any())
-    left = np.pad((methods == "sum") & ~is_on_path, (0, match.states.structure.num_sites - structure.num_sites))
-    others = find_components(match.states.structure, left, patterns)
+    others = find_components(match.states.structure, beside(match, methods == "sum"), patterns)
     others = _choose_components(structure, others, methods, reasons, asked)
     summation = build_state_summation(structure, match, others, patterns)
     return summation, match.cost + sum(c.summing for c in others), drawing + sum(c.drawing for c in others)

@@ -24,14 +24,14 @@ from jax.extend.core import ClosedJaxpr, Literal
 from jaxtyping import Array, Float
 
 from sumout.compile.policy import MANY_VALUES
-from sumout.eliminate.components import find_components
 from sumout.eliminate.settings import make_settings, place_numbers
-from sumout.eliminate.summation import Summation, as_index, build_summation
+from sumout.eliminate.state_summation import StateSummation, build_sums_over
+from sumout.eliminate.summation import Summation, as_index
 from sumout.model.program import Data, Nuisance, Program
 from sumout.patterns.change_points import ChangePoints, build_running
 from sumout.patterns.find_changes import find_changes
 from sumout.plan.plan import Plan
-from sumout.structure.structure import data_operands, read
+from sumout.structure.structure import data_operands, read_as_it_is
 from sumout.tables.blocks import num_values
 from sumout.tables.factor_sums import share
 from sumout.tables.logsumexp import log_sum_exp
@@ -50,7 +50,7 @@ class LikelihoodByBeliefs:
     """
 
     program: Program
-    summation: Summation
+    summation: Summation | StateSummation
     owners: dict[str, np.ndarray]
     changes: dict[str, np.ndarray] | None
 
@@ -110,12 +110,14 @@ class LikelihoodByBeliefs:
         """The same, for all values before the one at which the density of the datum changes, and for all others."""
         assert self.changes is not None
         change, rows = self.changes[name].ravel(), is_zero.astype(int)
+        sites, place = np.unique(site, return_inverse=True)  # of data: most sites of a program may have none
+        weights, zeros = weights[:, as_index(sites)], zeros[:, as_index(sites)]
         # By how many zeros a value has: none, or one, which then is the datum's own where that is zero.
         each = jnp.where(jnp.stack([zeros == 0, zeros == 1], axis=1), weights[:, None], -jnp.inf)
         both = jnp.stack([each, each[::-1]], axis=1)  # values from the first on, and from the last
         nothing = jnp.full(both.shape[1:], -jnp.inf, both.dtype)
         totals = jnp.concatenate([nothing[None], jax.lax.scan(_add, nothing, both)[1]])  # of the first k of them
-        before, after = totals[change, 0, rows[0], site], totals[len(weights) - change, 1, rows[1], site]
+        before, after = totals[change, 0, rows[0], place], totals[len(weights) - change, 1, rows[1], place]
         return jnp.stack([before, after]) - terms
 
 
@@ -127,19 +129,21 @@ def _add(total: Array, step: Array) -> tuple[Array, Array]:
     return added, added
 
 
-def _add_all(owner: np.ndarray, summation: Summation) -> Callable[[Array], Array]:
+def _add_all(owner: np.ndarray, summation: Summation | StateSummation) -> Callable[[Array], Array]:
     size, elements = summation.structure.num_sites, np.flatnonzero(owner >= 0)
     owned: Any = share(elements, owner[elements], owner.shape, size)
     return jax.vmap(lambda flat: owned.sums(flat, size))
 
 
-def _add_between(owner: np.ndarray, summation: Summation, changes: np.ndarray) -> Callable[[Array], Array]:
+def _add_between(
+    owner: np.ndarray, summation: Summation | StateSummation, changes: np.ndarray
+) -> Callable[[Array], Array]:
     size, elements = summation.structure.num_sites, np.flatnonzero(owner >= 0)
     running = build_running(elements, owner[elements], changes, size, _most_values(summation))
     return lambda ends: running(*ends)
 
 
-def _most_values(summation: Summation) -> int:
+def _most_values(summation: Summation | StateSummation) -> int:
     return int(num_values(summation.structure)[summation.summed].max(initial=1))
 
 
@@ -154,23 +158,17 @@ def build_likelihood_by_beliefs(
         closed: their log densities, as the model has them, one output for each array.
         owners: for each array the site each datum depends on, −1 for none.
     """
-    summation = _without_data(bare, plan)
+    assert plan.summation is not None
+    summation = build_sums_over(read_as_it_is(bare), plan.summation.summed, plan.patterns)
     if summation is None:
         return None
     changes = _find_changes(closed, list(owners), summation) if ChangePoints() in plan.patterns else None
     return LikelihoodByBeliefs(plan.structure.program, summation, owners, changes)
 
 
-def _without_data(bare: Program, plan: Plan) -> Summation | None:
-    """The sums over the same sites of the density without data."""
-    assert plan.summation is not None
-    structure = read(bare)
-    components = find_components(structure, plan.summation.summed, plan.patterns)
-    is_possible = all(component.alone or component.shape is not None for component in components)
-    return build_summation(structure, components, plan.patterns) if is_possible else None
-
-
-def _find_changes(closed: ClosedJaxpr, names: list[str], summation: Summation) -> dict[str, np.ndarray] | None:
+def _find_changes(
+    closed: ClosedJaxpr, names: list[str], summation: Summation | StateSummation
+) -> dict[str, np.ndarray] | None:
     """At which value of its site the density of each datum changes, if once at most and the values are many."""
     program = summation.structure.program
     count = _most_values(summation)

@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sumout.eliminate.components import find_components
-from sumout.eliminate.state_summation import StateSummation
-from sumout.eliminate.summation import Summation, build_summation
+from sumout.eliminate.state_summation import StateSummation, build_sums_over
+from sumout.eliminate.summation import Summation
 from sumout.model.program import Data, Nuisance, Program
-from sumout.plan.plan import Plan, make_plan
-from sumout.structure.structure import Structure, read
+from sumout.plan.plan import Plan
+from sumout.structure.structure import read
 
 SWITCHES = "(data that count)"  # among the data; no argument of a model has such a name
 
@@ -62,24 +61,8 @@ def build_likelihood_by_sums(plan: Plan, bare: Program, names: list[str]) -> Lik
     terms = jax.eval_shape(program.log_likelihood, *program.abstract_arguments())
     shapes = {name: terms[name].shape for name in names}
     structure = read(_switched(program, bare, names, sum(int(np.prod(shape)) for shape in shapes.values())))
-    summation = _along_states(structure, plan) if isinstance(plan.summation, StateSummation) else _sum(structure, plan)
+    summation = build_sums_over(structure, plan.summation.summed, plan.patterns)
     return None if summation is None else LikelihoodBySums(summation, shapes)
-
-
-def _sum(structure: Structure, plan: Plan) -> Summation | None:
-    assert plan.summation is not None
-    components = find_components(structure, plan.summation.summed, plan.patterns)
-    if not all(component.alone or component.shape is not None for component in components):
-        return None
-    return build_summation(structure, components, plan.patterns)
-
-
-def _along_states(structure: Structure, plan: Plan) -> Summation | StateSummation | None:
-    """The sums of a plan that cuts the program at states, for the program with switches; it is cut anew."""
-    assert plan.summation is not None
-    methods = {name: "sum" for name, n in structure.site_numbers.items() if plan.summation.summed[n].all()}
-    found = make_plan(structure, dict.fromkeys(structure.site_numbers, "draw") | methods, plan.patterns).summation
-    return found if found is not None and np.array_equal(found.summed, plan.summation.summed) else None
 
 
 def _switched(program: Program, bare: Program, names: list[str], num_data: int) -> Program:
@@ -98,9 +81,8 @@ def _switched(program: Program, bare: Program, names: list[str], num_data: int) 
 
 
 def _with_switches(data: Data, is_kept: Any) -> Data:
-    return {**data, SWITCHES: is_kept} if isinstance(data, dict) else {SWITCHES: is_kept, "data": data}
+    return {**data, SWITCHES: is_kept}  # a program that says what its data are has them by name
 
 
 def _without_switches(data: Data) -> tuple[Any, Data]:
-    rest = {name: value for name, value in data.items() if name != SWITCHES}
-    return data[SWITCHES], rest
+    return data[SWITCHES], {name: value for name, value in data.items() if name != SWITCHES}

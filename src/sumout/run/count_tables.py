@@ -49,9 +49,12 @@ class Watch:
         if good < is_bad.shape[1]:
             chains = np.flatnonzero(is_bad[:, good])
             x, z = jax.tree.map(lambda a: np.asarray(a)[chains, good], (draws.x, draws.z))
-            modes = self._modes(x, z, self.plan.structure.program.data)
-            self.outside = x, jax.tree.map(np.asarray, modes)
+            self.outside = x, self.modes(x, z)
         return good
+
+    def modes(self, x: np.ndarray, z: Any) -> Any:
+        """The most probable values of what is summed out, at some points."""
+        return jax.tree.map(np.asarray, self._modes(x, z, self.plan.structure.program.data))
 
     def _at_all(self, x: np.ndarray, z: Any) -> np.ndarray:
         """What is left out at all draws, `(chain, draw)`, block by block."""
@@ -90,13 +93,23 @@ def settle(ready: Any, build: Callable[[CountEnds], Any], key: Key, chains: int)
         points, z = ready.starts.find(key, chains)
         x_each, z_each = jax.tree.map(lambda a: np.asarray(a)[:, None], (points.x, z))
         if ready.watch(Draws(x_each, z_each, gradient=None, info=None, number=None)):
-            return ready, (points, z)
+            return _fitted(ready, build, np.asarray(points.x), z), (points, z)
         try:
             ready = grown(ready, build, ready.watch.outside)
         except ModelError:
             break
     ready = build(NOT_CUT)  # no tables would do: counts are drawn
     return ready, ready.starts.find(key, chains)
+
+
+def _fitted(ready: Any, build: Callable[[CountEnds], Any], x: np.ndarray, z: Any) -> Any:
+    """With shorter tables where those at the starts are: the first ones were made for x that was drawn at random."""
+    ends = ready.plan.ends.fit(x, ready.watch.modes(x, z))
+    if ends is None:
+        return ready
+    shorter = build(ends)
+    is_same = shorter.plan.drawn == ready.plan.drawn and shorter.watch is not None
+    return shorter if is_same else ready
 
 
 def grown(ready: Any, build: Callable[[CountEnds], Any], outside: Any) -> Any:

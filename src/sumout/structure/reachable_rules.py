@@ -125,7 +125,10 @@ def _elementwise(reader: ReachableReader, eqn: Any, operands: Sequence[Found]) -
 def _select(reader: ReachableReader, eqn: Any, operands: Sequence[Found]) -> list[Found]:
     which, *cases = operands
     shape = eqn.outvars[0].aval.shape
-    listed = [np.broadcast_to(reader.elements(case, v.aval.shape), shape) for case, v in zip(cases, eqn.invars[1:], strict=True)]
+    listed = [
+        np.broadcast_to(reader.elements(case, v.aval.shape), shape)
+        for case, v in zip(cases, eqn.invars[1:], strict=True)
+    ]
     if isinstance(which, Abstract):
         if which.known is None:
             return [None]

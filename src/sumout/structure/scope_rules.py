@@ -177,9 +177,7 @@ def scatter(scopes: Scopes, eqn: Any, operands: list[Abstract]) -> list[Ids | No
     return [out.reshape(operand.shape)]
 
 
-def written_places(
-    eqn: Any, operand: tuple[int, ...], indices: np.ndarray, updates: tuple[int, ...]
-) -> np.ndarray:
+def written_places(eqn: Any, operand: tuple[int, ...], indices: np.ndarray, updates: tuple[int, ...]) -> np.ndarray:
     """Where a scatter by known indices writes each update: the number of the place from 1, or 0 for nowhere.
 
     Args:

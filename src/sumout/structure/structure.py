@@ -220,7 +220,12 @@ def read(program: Program | Any) -> Structure:
         raise OptionError(f"expected a Program from sumout.program or sumout.density, got {type(program).__name__}.")
     with without_collection():
         rolled = roll_up(program)
-        return rolled.remember("structure", lambda: _read(rolled))
+        return read_as_it_is(rolled)
+
+
+def read_as_it_is(program: Program) -> Structure:
+    """The same of a program in which no loops are to be rolled up any more."""
+    return program.remember("structure", lambda: _read(program))
 
 
 def _read(program: Program) -> Structure:
