@@ -40,14 +40,8 @@ class StatePiece:
     sums: Sums
     joint: np.ndarray
 
-    @property
-    def group(self) -> int:
-        """All paths are one group."""
-        return 0
-
-    def total(self, factors: Sequence[Any], shape: tuple[int, int]) -> Array:
+    def total(self, factors: Sequence[Any]) -> Array:
         """The sums, or one number if it is the same for all."""
-        del shape
         uniform = self.sums.uniform(factors)
         return self.sums(factors) if uniform is None else uniform
 
@@ -67,10 +61,9 @@ class StateTables:
     def __call__(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "L n C"]:
         """The table."""
         levels, columns, _ = self.chains.sites.shape
-        shapes = [(levels, columns)]
         parts = [self._allowed] if self.chains.allowed is not None else []
         for one in self.rounds:
-            for piece, table in zip(one.pieces, one.tables(x, z, data, shapes), strict=True):
+            for piece, table in zip(one.pieces, one.tables(x, z, data), strict=True):
                 assert isinstance(piece, StatePiece)
                 parts.append(self._at_entries(piece, table, len(one.sizes)))
         whole = reduce(jnp.add, parts)
