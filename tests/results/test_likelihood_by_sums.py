@@ -55,7 +55,23 @@ def both_kinds(y, keep):
         numpyro.sample("y", dist.Normal(mu[z[1:]] * z[:-1], 1), obs=y)
 
 
+def remembered(y, keep):
+    """Once a state of 1 has come, all data are of another law: each depends on all states before it."""
+    rate = numpyro.sample("rate", dist.Gamma(2, 1))
+    z = numpyro.sample("z", dist.Bernoulli(0.15).expand(y.shape).to_event(1))
+
+    def step(has_come, seen):
+        z, y, keep = seen
+        has_come = jnp.maximum(has_come, z)
+        with numpyro.handlers.mask(mask=keep):
+            numpyro.sample("y", dist.Poisson(rate * (1 + 3 * has_come)), obs=y)
+        return has_come, None
+
+    scan(step, 0, (z, y, keep))
+
+
 MODELS = {
+    "remembered": (remembered, jnp.array([1, 0, 2, 1, 0, 5, 4, 7, 3, 6])),
     "factorial": (factorial, jnp.array([0, 2, 1, 3, 0])),
     "differences": (differences, jnp.array([0.4, -0.3, 1.0, 0.2, -0.9])),
     "both_kinds": (both_kinds, jnp.array([0.3, -0.2, 1.5])),

@@ -96,7 +96,7 @@ def _abscissae(
     if fitting:
         return fitting[:MOST_COVARIATES]
     (dim,) = idata["observed_data"][name].dims
-    labels = np.asarray(idata["observed_data"][name][dim].values)
+    labels = np.asarray(idata["observed_data"][name][str(dim)].values)
     is_number = labels.dtype.kind in "iuf"
     return [("index", labels if is_number else np.arange(len(y)))]
 

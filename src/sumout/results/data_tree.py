@@ -238,8 +238,8 @@ class PostProcessing:
 
     def attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Attributes of the result: those given, its discrete variables, what is held fixed, why no likelihood."""
-        is_missing = isinstance(self.likelihood, str)
-        words = f"left out: {self.likelihood}" if is_missing else self.likelihood.words
+        found = self.likelihood
+        words = f"left out: {found}" if isinstance(found, str) else found.words
         likelihood = {LIKELIHOOD: words} if words else {}
         notes = {"notes": list(self.program.notes)} if self.program.notes else {}
         known = {"inference_library": "sumout", "inference_library_version": version("sumout")}

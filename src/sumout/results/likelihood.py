@@ -89,11 +89,13 @@ def build_likelihood(plan: Plan) -> Likelihood | str:
     if single:
         owners = {name: _owner(scopes[name]) for name in single}
         found = build_likelihood_by_beliefs(plan, without_data(program, single), _flat(program, single), owners)
-        parts, left = ([found], left) if found is not None else ([], left | set(single))
+        parts += [found] if found is not None else []
+        left |= set(single) if found is None else set()
     num_data = sum(int(np.prod(shapes[name].shape)) for name in joint)
     if joint and (num_data + 1) * plan.summing <= LIKELIHOOD_ENTRIES:
         found = build_likelihood_by_sums(plan, without_data(program, joint), joint)
-        parts, left = ([*parts, found], left) if found is not None else (parts, left | set(joint))
+        parts += [found] if found is not None else []
+        left |= set(joint) if found is None else set()
     else:
         left |= set(joint)
     held = [name for name, numbers in plan.structure.site_numbers.items() if not summed[numbers].all()]

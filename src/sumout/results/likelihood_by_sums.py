@@ -81,9 +81,8 @@ def _switched(program: Program, bare: Program, names: list[str], num_data: int) 
 
 
 def _with_switches(data: Data, is_kept: Any) -> Data:
-    return {**data, SWITCHES: is_kept} if isinstance(data, dict) else {SWITCHES: is_kept, "data": data}
+    return {**data, SWITCHES: is_kept}  # a program that says what its data are has them by name
 
 
 def _without_switches(data: Data) -> tuple[Any, Data]:
-    rest = {name: value for name, value in data.items() if name != SWITCHES}
-    return data[SWITCHES], rest
+    return data[SWITCHES], {name: value for name, value in data.items() if name != SWITCHES}

@@ -120,7 +120,7 @@ class LikelihoodGivenOthers:
         cavity = jnp.where(zeros[:, own] == is_zero, weights[:, own] - terms, -jnp.inf)
         return log_sum_exp(jnp.where(zeros == 0, weights, -jnp.inf))[own] - log_sum_exp(cavity)
 
-    def _place(self, strides: Array, number: Array, z: Nuisance) -> Nuisance:
+    def _place(self, strides: Array | np.ndarray, number: Array, z: Nuisance) -> Nuisance:
         """Z with all units at the joint value of a number."""
         placed = dict(z)
         for name, numbers in self.structure.site_numbers.items():

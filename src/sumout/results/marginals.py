@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sumout.calls import public
+from sumout.eliminate.state_summation import StateSummation
 from sumout.eliminate.summation import Summation
 from sumout.errors import OptionError
 from sumout.model.front_ends import as_program
@@ -169,7 +170,7 @@ def frequencies(support: Finite, drawn: Array | np.ndarray) -> np.ndarray:
     return np.where(allowed, counts / len(drawn), 0.0)
 
 
-def _most_probable(summation: Summation, program: Program, x: Array) -> Nuisance:
+def _most_probable(summation: Summation | StateSummation, program: Program, x: Array) -> Nuisance:
     """Of the most probable z given some draws of x, the one with the highest probability over all of them."""
     one, data = any_z(program), program.data  # all is summed out: its value does not matter
 

@@ -250,12 +250,12 @@ def sample(
         A DataTree in ArviZ's schema: `posterior` holds x, deterministics and every z in its support values;
         `sample_stats` what the kernel reports; `tuned` what its warm-up has tuned; `observed_data` the data;
         `unconstrained_posterior` x on the real line and `unconstrained_gradient` the gradient there, for the bias meter
-        of `sumout.summary`; `log_likelihood` log p(y_i | x) of every datum with its z summed out, as leave-one-out
-        cross-validation wants. Where a datum's z cannot be summed out that group is missing, and
-        `posterior.attrs["log_likelihood"]` says why. After Ctrl-C or SIGTERM it holds what was drawn until then, and
-        `posterior.attrs["complete"]` is 0; that takes a few seconds at most, for which draws still being made, or
-        not post-processed by then, are left out. If there is none yet, KeyboardInterrupt is raised; with `store` the
-        same call resumes the run later. A second signal ends it at once, without a result.
+        of `sumout.summary`; `log_likelihood` log p(y_i | x, y_−i) of every datum with its z summed out, as
+        leave-one-out cross-validation wants; where z is drawn, given the draws of the z of the others. Of that, or why
+        the group is missing, `posterior.attrs["log_likelihood"]` tells. After Ctrl-C or SIGTERM it holds what was drawn
+        until then, and `posterior.attrs["complete"]` is 0; that takes a few seconds at most, for which draws still
+        being made, or not post-processed by then, are left out. If there is none yet, KeyboardInterrupt is raised; with
+        `store` the same call resumes the run later. A second signal ends it at once, without a result.
 
     Example:
         >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
