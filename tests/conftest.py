@@ -13,6 +13,8 @@ import jax
 from jax._src import compiler
 from jaxtyping import install_import_hook
 
+collect_ignore = ["on_some_processes.py", "on_two_devices.py"]  # scripts for processes of their own
+
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where tests run in the background
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)

@@ -93,7 +93,7 @@ def test_the_density_is_that_of_pymc(made, name):
         ("hidden_markov", 5, 6),
         ("hidden_markov_by_hand", 4, 5),
         ("nested_mixture", 6, 8),
-        ("abundance", 0, 0),
+        ("abundance", 0, 3),
         ("imputed", 0, 2),
         ("zero_inflated", 5, 2),
     ],

@@ -59,11 +59,11 @@ def test_a_chunk_that_takes_too_long_is_left_behind(monkeypatch, tmp_path, is_st
     store = {"store": tmp_path / "run"} if is_stored else {}
     chunks = iter(range(1000))
 
-    def slowly(do, each, is_over):
+    def slowly(do, each, most, is_over):
         if next(chunks) == 12:
             signal.raise_signal(signal.SIGTERM)
-            return in_threads(lambda one: (time.sleep(0.5), do(one)), each, is_over=is_over)
-        return in_threads(do, each, is_over=is_over)
+            return in_threads(lambda one: (time.sleep(0.5), do(one)), each, most, is_over)
+        return in_threads(do, each, most, is_over)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "in_threads", slowly)
@@ -117,7 +117,7 @@ def test_draws_named_on_the_way_are_the_draws(monkeypatch):
 
 
 def test_the_search_for_starts_is_interrupted(monkeypatch):
-    def find(self, key, num_chains):
+    def find(self, key, num_chains, *processes):
         signal.raise_signal(signal.SIGTERM)
         raise AssertionError("went on")
 
