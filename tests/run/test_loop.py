@@ -67,7 +67,7 @@ def test_a_group_does_not_know_of_the_others():
 @pytest.mark.parametrize(("name", "plan"), [("survey", "sum"), ("grid", "gibbs"), ("spike_and_slab", "gibbs")])
 def test_chains_of_small_programs_run_alone(name, plan):
     program = ENUMERABLE[name]()
-    assert set_up(program, None, dict.fromkeys(program.z, plan)).loop.group == ALONE
+    assert set_up(program, None, dict.fromkeys(program.z, plan)).loop_for({}).group == ALONE
 
 
 @pytest.mark.parametrize(("steps", "plan", "group"), [(300, "sum", SIDE_BY_SIDE), (300, "gibbs", ALONE)])
@@ -76,4 +76,4 @@ def test_chains_of_large_programs_run_alone_where_a_step_has_no_loop(steps, plan
         return x["h"] * (z["s"][1:] == z["s"][:-1]).sum() - x["h"] ** 2
 
     program = sumout.density(path, x={"h": (constraints.real, ())}, z={"s": sumout.finite(2, shape=steps)})
-    assert set_up(program, None, {"s": plan}).loop.group == group
+    assert set_up(program, None, {"s": plan}).loop_for({}).group == group

@@ -277,13 +277,3 @@ def _by_colour(states: States, piece: _Piece, is_set: np.ndarray) -> list[tuple[
         part = _Piece(piece.names, piece.array, piece.joint, [rows[inside]], [owners[inside]])
         parts.append((tuple(chosen.tolist()), part))
     return parts
-
-
-def tables_are_small(states: States, groups: Sequence[Group], most: int) -> bool:
-    """Whether no factor has more joint values than that."""
-    names = list(states.structure.site_numbers)
-    sizes = [float(states.structure.program.z[name].support.num_values) for name in names]  # pyright: ignore[reportAttributeAccessIssue]
-    kinds = {group.kind for group in groups}
-    return all(
-        np.prod([sizes[member.name] for member in members]) <= most for kind in kinds for _, members in kind.factors
-    )

@@ -31,7 +31,7 @@ from sumout.plan.plan import Plan, check_overrides, plan_for
 from sumout.plan.target import make_target
 from sumout.randomness import Key, as_seed, new_key, split
 from sumout.results.data_tree import PostProcessing
-from sumout.results.kept import choose_kept, small_type
+from sumout.results.kept import choose_kept
 from sumout.results.likelihood import build_likelihood
 from sumout.results.verdict import judge
 from sumout.run.bars import is_notebook, is_watched
@@ -86,11 +86,6 @@ class Setup:
         other.starts, other._guard = first.starts.of(other.program, other.data), first._guard.of(other.plan)
         other._kept("examination", lambda: examine(first.plan).of(other.plan))
         return other
-
-    @property
-    def loop(self) -> Loop:
-        """That records all of z, large sites in small types."""
-        return self.loop_for({name: small_type(site) for name, site in self.program.z.items()})
 
     def loop_for(self, recorded: Mapping[str, Any]) -> Loop:
         """That records some of z, by name in these types."""
