@@ -84,6 +84,30 @@ def counted():
     return model
 
 
+def missing():
+    """A count that nothing depends on."""
+
+    def model(y):
+        rate = numpyro.sample("rate", dist.Gamma(2, 1))
+        z = numpyro.sample("z", dist.Bernoulli(0.4))
+        numpyro.sample("y", dist.Normal(rate * z, 1).expand([len(y)]).to_event(1), obs=y)
+        numpyro.sample("filled", dist.Poisson(rate))
+
+    return model
+
+
+def abundance():
+    """Counts whose sums end where the data say."""
+
+    def model(y):
+        rate = numpyro.sample("rate", dist.Gamma(2, 1))
+        with numpyro.plate("points", len(y)):
+            n = numpyro.sample("n", dist.Poisson(rate))
+            numpyro.sample("y", dist.Binomial(n, 0.6), obs=y)
+
+    return model
+
+
 def ragged():
     """Chains of lengths that are data."""
 
@@ -112,6 +136,8 @@ CASES = {
     "weights": (paired, (np.array([0.5, 1.0, -1.0]), Y), (np.array([-0.5, 2.0, 1.0]), Y + 1)),
     "a mask": (masked, (np.array([True, True, False, True]), Y), (np.array([False, True, True, True]), Y)),
     "totals": (counted, (np.array([2, 3, 1, 2]), Y), (np.array([3, 1, 2, 2]), Y)),
+    "a missing count": (missing, (Y,), (Y[::-1] + 1,)),
+    "counts": (abundance, (np.array([2, 3, 1, 2]),), (np.array([3, 1, 40, 2]),)),
     "lengths": (ragged, (np.array([4, 2]), ROWS), (np.array([3, 4]), ROWS)),
 }
 
@@ -139,7 +165,7 @@ def test_other_data_are_treated_as_a_fresh_program_would(case):
         np.testing.assert_array_equal(found.program.observed.get("y", 0), fresh.program.observed.get("y", 0))
 
 
-SHARED = {"y", "zeros", "all zero", "weights"}
+SHARED = {"y", "zeros", "all zero", "weights", "a missing count"}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -165,7 +191,7 @@ def compilations():
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
-@pytest.mark.parametrize("case", ["y", "zeros"])
+@pytest.mark.parametrize("case", ["y", "zeros", "a missing count"])
 def test_new_data_compile_nothing_and_give_the_draws_of_a_fresh_program(case, compilations):
     make, old, new = CASES[case]
     model = make()

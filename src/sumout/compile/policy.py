@@ -17,9 +17,10 @@ FEW_SITES = 200
 MEDIUM_ARRAY = 16_384
 # Elements of all arrays computed in all calls of what runs seldom. Compiled quickly they take about a nanosecond each,
 # lightly optimised a quarter or less: up to here quick code is done before the other is compiled. Post-processing of
-# 4,000 draws, compiling and running, quickly and lightly: a Markov model (5 · 10⁷) 0.19 + 0.05 s and 0.46 + 0.02 s,
-# site occupancy (3 · 10⁸) 0.08 + 0.23 and 0.17 + 0.03, capture–recapture (3 · 10⁹) 0.3 + 3.2 and 1.0 + 0.8.
-LITTLE_WORK = 10**8
+# 4,000 draws, compiling and running, quickly and lightly: a Markov model (5 · 10⁷) 0.19 + 0.05 s and 0.46 + 0.02 s, a
+# change point (1.3 · 10⁸) 0.19 + 0.22 and 0.48 + 0.07, site occupancy (3 · 10⁸) 0.08 + 0.23 and 0.17 + 0.03,
+# capture–recapture (3 · 10⁹) 0.3 + 3.2 and 1.0 + 0.8.
+LITTLE_WORK = 2 * 10**8
 # Likewise, from where on it is worth to be compiled as well as what runs all the time; a judgement.
 MUCH_WORK = 4 * 10**9
 # Elements of the largest array in a function that is compiled in one piece. Larger reductions and products lose the

@@ -18,7 +18,7 @@ from sumout.jaxpr.equations import without_collection
 from sumout.jaxpr.fingerprint import fingerprint
 from sumout.model.program import Part, Program
 from sumout.model.rolled import roll_up_like
-from sumout.model.supports import Finite, Support
+from sumout.model.supports import Count, Finite, Support
 from sumout.plan.free_data import hide, is_same_plan
 from sumout.plan.plan import Plan, plan_for
 from sumout.plan.target import Target, make_target
@@ -89,9 +89,15 @@ def serves(plan: Plan, program: Program, overrides: Mapping[str, str] | None, li
         likelihood: builds what is compiled with the plan beside its target.
     """
     made_for = plan.structure.program
+    if plan.ends is not None:  # tables of counts end where the data say
+        return False
     leaves = list(map(as_known, jax.tree.leaves(program.data)))
     if facts_of(made_for).are_true_of(leaves):
-        return True
+        # How far a count can go is found by other means.
+        has_counts = any(
+            isinstance(site.support, Count) for name, site in program.z.items() if name not in program.forward
+        )
+        return not has_counts or _is_read_alike(plan, program, overrides)
     if not isinstance(program.data, dict) or made_for.free:
         return False
     source = made_for.source or made_for

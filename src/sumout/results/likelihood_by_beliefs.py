@@ -15,6 +15,7 @@ terms: the weights of all values before that one over the density there, and lik
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -72,29 +73,40 @@ class LikelihoodByBeliefs:
             shapes[name], flat = table.shape[1:], table.reshape(len(numbers), -1)
             is_zero[name] = jnp.isnan(flat) | (flat == -jnp.inf)
             terms[name] = jnp.where(is_zero[name], 0.0, flat)
+        met = self._met
         real = jnp.result_type(float)
-        nothing = jnp.zeros((count, structure.num_sites), real)
-        sums = self._sums
-        total = sum((sums[name](terms[name]) for name in sums), start=nothing)
-        zeros = sum((sums[name](is_zero[name].astype(real)) for name in sums), start=nothing)
-        weights = self.summation.log_beliefs(x, z, data, total, zeros)
+        added = jnp.zeros((2, count, len(met)), real)
+        for name, sums in self._sums.items():
+            added += jax.vmap(sums)(jnp.stack([terms[name], is_zero[name].astype(real)]))
+        further, zeros = jnp.zeros((2, count, structure.num_sites), real).at[..., as_index(met)].set(added)
+        weights = self.summation.log_beliefs(x, z, data, further, zeros)[:, as_index(met)]
+        zeros = zeros[:, as_index(met)]
         leave_out = self._leave_out if self.changes is None else self._leave_out_between
         all_data = log_sum_exp(jnp.where(zeros == 0, weights, -jnp.inf))
         found = {}
         for name, owner in self.owners.items():
-            site = np.maximum(owner, 0)
-            cavity = log_sum_exp(leave_out(name, site, terms[name], is_zero[name], weights, zeros))
             alone = jnp.where(is_zero[name][0], -jnp.inf, terms[name][0])
-            found[name] = jnp.where(owner >= 0, all_data[as_index(site)] - cavity, alone).reshape(shapes[name])
+            if (owner >= 0).any():
+                site = np.searchsorted(met, np.maximum(owner, met[0]))
+                cavity = log_sum_exp(leave_out(name, site, terms[name], is_zero[name], weights, zeros))
+                alone = jnp.where(owner >= 0, all_data[as_index(site)] - cavity, alone)
+            found[name] = alone.reshape(shapes[name])
         return found
+
+    @cached_property
+    def _met(self) -> np.ndarray:
+        """The sites that data depend on."""
+        return np.unique([site for owner in self.owners.values() for site in owner[owner >= 0]])
 
     @property
     def _sums(self) -> dict[str, Callable[[Array], Array]]:
         """How the terms of data, at all values or at the first and the last, are added up for each value and site."""
-        used = {name: owner for name, owner in self.owners.items() if (owner >= 0).any()}
+        owners = {name: owner for name, owner in self.owners.items() if (owner >= 0).any()}
+        places = {name: np.where(owner < 0, -1, np.searchsorted(self._met, owner)) for name, owner in owners.items()}
+        size, count = len(self._met), _most_values(self.summation)
         if self.changes is None:
-            return {name: _add_all(owner, self.summation) for name, owner in used.items()}
-        return {name: _add_between(owner, self.summation, self.changes[name]) for name, owner in used.items()}
+            return {name: _add_all(owner, size) for name, owner in places.items()}
+        return {name: _add_between(owner, size, count, self.changes[name]) for name, owner in places.items()}
 
     def _leave_out(
         self, name: str, site: np.ndarray, terms: Array, is_zero: Array, weights: Array, zeros: Array
@@ -110,14 +122,12 @@ class LikelihoodByBeliefs:
         """The same, for all values before the one at which the density of the datum changes, and for all others."""
         assert self.changes is not None
         change, rows = self.changes[name].ravel(), is_zero.astype(int)
-        sites, place = np.unique(site, return_inverse=True)  # of data: most sites of a program may have none
-        weights, zeros = weights[:, as_index(sites)], zeros[:, as_index(sites)]
         # By how many zeros a value has: none, or one, which then is the datum's own where that is zero.
         each = jnp.where(jnp.stack([zeros == 0, zeros == 1], axis=1), weights[:, None], -jnp.inf)
         both = jnp.stack([each, each[::-1]], axis=1)  # values from the first on, and from the last
         nothing = jnp.full(both.shape[1:], -jnp.inf, both.dtype)
         totals = jnp.concatenate([nothing[None], jax.lax.scan(_add, nothing, both)[1]])  # of the first k of them
-        before, after = totals[change, 0, rows[0], place], totals[len(weights) - change, 1, rows[1], place]
+        before, after = totals[change, 0, rows[0], site], totals[len(weights) - change, 1, rows[1], site]
         return jnp.stack([before, after]) - terms
 
 
@@ -129,17 +139,15 @@ def _add(total: Array, step: Array) -> tuple[Array, Array]:
     return added, added
 
 
-def _add_all(owner: np.ndarray, summation: Summation | StateSummation) -> Callable[[Array], Array]:
-    size, elements = summation.structure.num_sites, np.flatnonzero(owner >= 0)
+def _add_all(owner: np.ndarray, size: int) -> Callable[[Array], Array]:
+    elements = np.flatnonzero(owner >= 0)
     owned: Any = share(elements, owner[elements], owner.shape, size)
     return jax.vmap(lambda flat: owned.sums(flat, size))
 
 
-def _add_between(
-    owner: np.ndarray, summation: Summation | StateSummation, changes: np.ndarray
-) -> Callable[[Array], Array]:
-    size, elements = summation.structure.num_sites, np.flatnonzero(owner >= 0)
-    running = build_running(elements, owner[elements], changes, size, _most_values(summation))
+def _add_between(owner: np.ndarray, size: int, count: int, changes: np.ndarray) -> Callable[[Array], Array]:
+    elements = np.flatnonzero(owner >= 0)
+    running = build_running(elements, owner[elements], changes, size, count)
     return lambda ends: running(*ends)
 
 

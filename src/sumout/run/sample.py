@@ -24,7 +24,6 @@ from sumout.kernels.registry import find_kernel, suit_kernel
 from sumout.model.front_ends import as_program
 from sumout.model.program import Nuisance, Program
 from sumout.model.rolled import roll_up_like
-from sumout.model.supports import Count
 from sumout.plan.count_ends import CountEnds, ends_at
 from sumout.plan.other_data import code_of, has_same_code, planned, serves
 from sumout.plan.plan import Plan, check_overrides, plan_for
@@ -140,11 +139,10 @@ def set_up(
 ) -> Setup:
     """The setup for a kernel, overrides of the plan, ends of counts and a placement; the same object for the same.
 
-    Where what was built for the same model with other data serves, it is that, with these data; not where there are
-    unbounded counts, whose tables end where the data say.
+    Where what was built for the same model with other data serves, it is that, with these data.
     """
     overrides = suit_kernel(kernel, program, overrides, ends)
-    if ends is not None or any(isinstance(site.support, Count) for site in program.z.values()):
+    if ends is not None:
         return _build(program, kernel, overrides, plan_for(program, overrides, ends), placement)
     overrides = check_overrides(program, overrides)
     label = ("built for", tuple(sorted(overrides.items())))
