@@ -23,6 +23,9 @@ NOTHING = -1  # the variable of elements that are constant
 MOST_REACHED = 2048  # values of a variable
 MOST_TOGETHER = 2**17  # joint values of the parents of a variable
 MOST_VARIABLES = 400_000
+LARGEST_WHOLE = 2**53  # that a float can tell from the next
+
+ROUNDING = 16  # how many units in the last place values may be apart that are one but for rounding
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,7 @@ class Reachable:
         with np.errstate(all="ignore"):
             found = np.asarray(function(*operands)).ravel()
         distinct, numbers = distinguish(found)
-        if len(distinct) > MOST_REACHED:
+        if len(distinct) > MOST_REACHED or not _is_told_apart(distinct):
             return None
         grid = numbers.reshape(sizes)
         axes = [axis for axis in range(num_axes) if (np.diff(grid, axis=axis) != 0).any()]
@@ -263,19 +266,40 @@ class Reachable:
         if label not in self._sets:
             distinct = np.unique(self.arrays[values])
             found = distinguish(FOLDS[operation].outer(self.arrays[reached], distinct).ravel())[0]
-            self._sets[label] = None if len(found) > MOST_REACHED else self.array(found)
+            is_usable = len(found) <= MOST_REACHED and _is_told_apart(found)
+            self._sets[label] = self.array(found) if is_usable else None
         return self._sets[label]
 
 
+def _is_told_apart(values: np.ndarray) -> bool:
+    """Whether whole numbers are small enough to be compared as floats, as those of states are."""
+    return values.dtype.kind not in "iu" or bool(((values <= LARGEST_WHOLE) & (values >= -LARGEST_WHOLE)).all())
+
+
 def distinguish(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct values in ascending order, and the number of each; fractions that differ by rounding are one."""
+    """The distinct values in ascending order, and the number of each; fractions that differ by rounding are one.
+
+    They are that only if there can be no other reason: not if they are whole, halves or quarters, which need no
+    rounding; and none are, if some as near to each other span more than rounding would, or if some are hardly farther
+    from each other than those.
+    """
     distinct, numbers = np.unique(values, return_inverse=True)
     numbers = numbers.reshape(-1)
     if not np.issubdtype(distinct.dtype, np.floating) or len(distinct) < 2:
         return distinct, numbers
-    size = np.maximum(np.abs(distinct[1:]), np.abs(distinct[:-1]))
+    near = ROUNDING * np.finfo(distinct.dtype).eps
+    with np.errstate(invalid="ignore", over="ignore"):
+        size = np.maximum(np.abs(distinct[1:]), np.abs(distinct[:-1]))
+        gaps = np.diff(distinct) / (near * size)
+        is_exact = np.rint(4 * distinct) == 4 * distinct
+    is_new = ~(gaps <= 1) | ~np.isfinite(distinct[1:]) | ~np.isfinite(distinct[:-1]) | (is_exact[1:] & is_exact[:-1])
+    if is_new.all():
+        return distinct, numbers
+    first = np.flatnonzero(np.concatenate([[True], is_new]))
+    last = np.append(first[1:], len(distinct)) - 1
     with np.errstate(invalid="ignore"):
-        is_new = ~(np.diff(distinct) <= 16 * np.finfo(distinct.dtype).eps * size)
-    is_new |= ~np.isfinite(distinct[1:]) | ~np.isfinite(distinct[:-1])
-    is_first = np.concatenate([[True], is_new])
-    return distinct[is_first], (np.cumsum(is_first) - 1)[numbers]
+        widths = distinct[last] - distinct[first]
+        is_wide = widths > near * np.maximum(np.abs(distinct[first]), np.abs(distinct[last]))
+    if is_wide.any() or (is_new & (gaps <= 8)).any():
+        return distinct, numbers
+    return distinct[first], (np.searchsorted(first, np.arange(len(distinct)), side="right") - 1)[numbers]

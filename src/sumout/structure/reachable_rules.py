@@ -204,9 +204,10 @@ def _gather(reader: ReachableReader, eqn: Any, operands: Sequence[Found]) -> lis
     if params["mode"] == lax.GatherScatterMode.FILL_OR_DROP and not np.issubdtype(table.dtype, np.floating):
         return None
     is_filled = params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
+    fill = np.nan if params["fill_value"] is None else params["fill_value"]
     columns = np.moveaxis(reader.elements(indices, eqn.invars[1].aval.shape), -1, 0)
     window = [axis for axis in range(table.ndim) if axis not in numbers.collapsed_slice_dims]
-    found = _look_up(reader, table, numbers.start_index_map, sizes, columns, is_filled)
+    found = _look_up(reader, table, numbers.start_index_map, sizes, columns, fill if is_filled else None)
     if found is None:
         return None
     # The axes of the window come first, and belong where the equation says.
@@ -220,9 +221,9 @@ def _look_up(
     axes: Sequence[int],
     sizes: Sequence[int],
     columns: np.ndarray,
-    is_filled: bool,
+    fill: float | None = None,
 ) -> Elements | None:
-    """Windows of a known array at places that follow from elements: `(offsets, …)`."""
+    """Windows of a known array at places that follow from elements: `(offsets, …)`; filled where these are outside."""
     if np.prod(sizes, dtype=float) > MOST_OFFSETS:
         return None
     label, found = reader.reachable.array(table), []
@@ -236,9 +237,9 @@ def _look_up(
                 is_outside |= (start < 0) | (start > last)
                 place[axis] = place[axis] + np.clip(start, 0, last)
             values = table[tuple(place)]
-            return np.where(is_outside, np.nan, values).astype(table.dtype) if is_filled else values
+            return values if fill is None else np.where(is_outside, fill, values).astype(table.dtype)
 
-        key = ("look up", label, table.shape, tuple(axes), tuple(sizes), offset, is_filled)
+        key = ("look up", label, table.shape, tuple(axes), tuple(sizes), offset, str(fill))
         found.append(reader.reachable.apply(key, take, list(columns)))
     return np.stack(found)
 
@@ -253,7 +254,7 @@ def _window(reader: ReachableReader, eqn: Any, operands: Sequence[Found]) -> lis
         return None
     columns = np.stack([reader.elements(start, ()) for start in starts])
     sizes = eqn.params["slice_sizes"]
-    found = _look_up(reader, operand.value, range(len(sizes)), sizes, columns, False)
+    found = _look_up(reader, operand.value, range(len(sizes)), sizes, columns)
     return None if found is None else [found.reshape(sizes)]
 
 
