@@ -16,7 +16,7 @@ import sumout
 from sumout.errors import ModelError, OptionError
 from sumout.model.kin import MOST_KIN
 from sumout.plan.plan import plan_for
-from sumout.run.sample import set_up
+from sumout.run.setup import set_up
 
 SHORT = {"draws": 8, "tune": 8, "chains": 2, "progress": False}
 

@@ -12,7 +12,7 @@ from sumout.moves.sweep import STAY
 from sumout.plan.target import Target
 from sumout.randomness import new_key
 from sumout.run.loop import ALONE, SIDE_BY_SIDE, Loop, Schedule
-from sumout.run.sample import set_up
+from sumout.run.setup import set_up
 from sumout.store.backend import DrawBuffer, split_chains
 
 from programs import ENUMERABLE
