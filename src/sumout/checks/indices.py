@@ -138,8 +138,8 @@ def _describe(exam: Examination, closed: ClosedJaxpr, eqn: Any, index: np.ndarra
     names = [name for name, v in zip(_names(exam), closed.jaxpr.invars[1:], strict=True) if v in used]
     return (
         f"an index that follows from {', '.join(names) or 'constants'} {where} element of an array of size {size} "
-        "along that axis: JAX silently takes the nearest element, and the density depends on it. Count from 0, or make the "
-        "array as long as the index needs."
+        "along that axis: JAX silently takes the nearest element, and the density depends on it. Count from 0, or make "
+        "the array as long as the index needs."
     )
 
 
