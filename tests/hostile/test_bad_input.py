@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 
 import sumout
@@ -77,6 +78,17 @@ def in_single_precision(model, y):
         return sumout.program(model, y)
 
 
+def nested_scans():
+    def outer(u, _):
+        def inner(v, _):
+            return numpyro.sample("v", dist.Bernoulli(0.3 + 0.2 * u + 0.2 * v)), None
+
+        scan(inner, 0, None, length=3)
+        return numpyro.sample("u", dist.Bernoulli(0.3 + 0.4 * u)), None
+
+    scan(outer, 0, None, length=2)
+
+
 def named_chain():
     numpyro.sample("chain", dist.Bernoulli(0.5))
 
@@ -96,6 +108,7 @@ MODELS = [
         lambda: sumout.program(grouped, np.full(3, 0.5), np.array([0.0, 1.0, 1.0])),
         "Argument 'group' holds whole numbers",
     ),
+    (lambda: sumout.read(sumout.program(nested_scans)), "the model stops.*'v'.*nested scan"),
     (lambda: sumout.program(named_chain), "site 'chain'"),
     (lambda: sumout.program(slashed), "site 'a/b'"),
     (lambda: sumout.program(model, np.zeros(4)), r"'y'.*\(4,\).*\(3,\)"),

@@ -56,6 +56,7 @@ from sumout.model.validation import (
     check_site,
     describe_failure,
     describe_law,
+    failing_in_words,
     is_inside,
     one_at_a_time,
     traced_parameters,
@@ -256,6 +257,7 @@ class _Model:
         return constrain_fn(self._given(z), (values,), {}, self.sites.fill_in(x), **options)
 
     @one_at_a_time
+    @failing_in_words
     def log_joint_without(self, left_out: Sequence[str], x, z, data):
         """The log density, Jacobian included, without the laws of some sites."""
         with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
@@ -308,6 +310,7 @@ class _Model:
             return CountTerms(terms, known(suprema), known(tails), continuous, known(parameters))
 
     @one_at_a_time
+    @failing_in_words
     def all_parts(self, x, z, data):
         """All that is asked of the model, by one run of it.
 

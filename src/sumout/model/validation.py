@@ -15,8 +15,11 @@ from numpyro.distributions import MaskedDistribution, constraints
 from numpyro.distributions.constraints import is_dependent
 from numpyro.primitives import Messenger
 
-from sumout.errors import ModelError
+from sumout.errors import ModelError, SumoutError
 from sumout.model.log_probs import is_in_support, log_prob_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 OWN = Path(__file__).parents[1]
 MOST_LINES = 4  # of what JAX or NumPyro say, in an error of ours
@@ -190,6 +193,21 @@ def describe_failure(error: Exception, arguments: dict[str, Any]) -> str:
     return " ".join(words)
 
 
+def failing_in_words(run: Callable[P, T]) -> Callable[P, T]:
+    """The function, which runs a user's model with values for its latents, with its errors as errors of the model."""
+
+    @wraps(run)
+    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return run(*args, **kwargs)
+        except SumoutError:
+            raise
+        except Exception as error:
+            raise ModelError(describe_failure(error, {})) from error
+
+    return told
+
+
 def first_line(error: Exception) -> str:
     """The kind of an error and the first line of what it says; the next ones too, as long as one ends in a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
@@ -233,9 +251,6 @@ def _whole_floats(arguments: dict[str, Any]) -> list[str]:
 # NumPyro's stack of handlers and its setting of validation belong to the whole process: a model that is traced in one
 # thread would be seen by the handlers of another. JAX traces a model whenever it needs to, so the lock is taken where
 # the user's function is called, and nowhere further out: nothing that waits for another thread happens inside.
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 RUNNING = RLock()
 
