@@ -18,7 +18,7 @@ from benchmarks.runs import DONE, OVER, Record
 from benchmarks.samplers.names import BY_HAND, LEFT_IN, OURS
 from benchmarks.score import APART, RIGHT, WRONG, Score, better
 from benchmarks.summary import Summary, summarise
-from benchmarks.tables import HEADER, markdown, score_row
+from benchmarks.tables import HEADER, Line, markdown, score_row
 from benchmarks.targets import judge, read_reasons
 
 REFERENCE = Reference(["mu"], [0.0], [1.0], [0.005], [0.005], "made up", "nothing")
@@ -110,11 +110,11 @@ def test_a_right_answer_is_enough_where_no_peer_has_one():
 
 
 def test_a_line_for_every_end():
-    done, over = score_row(score("nuts")), score_row(score("nuts", status=OVER))
+    done, over = (score_row(Line.of(score("nuts", status=status))) for status in (DONE, OVER))
     assert len(done) == len(over) == len(HEADER)
     assert done[-1] == RIGHT and over[-1] == "over 60 s"
     failed = replace(record("nuts", status="failed"), message="ValueError: a | b")
-    lines = markdown(HEADER, [score_row(Score("gmm", "nuts", "", [failed], None))]).splitlines()
+    lines = markdown(HEADER, [score_row(Line.of(Score("gmm", "nuts", "", [failed], None)))]).splitlines()
     assert len(lines) == 3 and "a \\| b" in lines[-1]
 
 
