@@ -24,7 +24,7 @@ from numpyro.primitives import Messenger
 from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.jaxpr.equations import used_inputs, without_collection
 from sumout.jaxpr.numpy_evaluation import evaluate
-from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
+from sumout.model.arguments import BY_VALUE, Arguments, never_read, split_arguments, watch_outside
 from sumout.model.containers import first_that_works
 from sumout.model.count_laws import log_density_of, log_supremum, log_tail, parameters_of_tail
 from sumout.model.density import is_identity
@@ -159,6 +159,7 @@ def _make(
         dims=sites.dims,
         fixed=arguments.fixed,
         by_value=sites.by_value,
+        unread=never_read(model, (name for name in bound if name != ROWS)),
         arguments_as_data=read_arguments,
         with_arrays=lambda arrays: _make(model, signature, arguments.with_arrays(arrays), kin, plate),
         plates=sites.plates,
