@@ -58,7 +58,9 @@ class Jags:
             start = time.perf_counter()
             _wait([_begin(folder, script) for script in scripts])
             seconds = time.perf_counter() - start
-            read = [_read(folder, f"out{share[0]}", len(share), self.parameters) for share in shares] if draws else []
+            read = (
+                [read_draws(folder, f"out{share[0]}", len(share), self.parameters) for share in shares] if draws else []
+            )
         return JagsRun({one: np.concatenate([part[one] for part in read]) for one in self.parameters if read}, seconds)
 
     def _write(self, folder: Path, share: np.ndarray, draws: int, tune: int) -> str:
@@ -94,7 +96,7 @@ def _wait(processes: list[subprocess.Popen[str]]) -> None:
             raise RuntimeError(f"JAGS: {text[-2000:]}")
 
 
-def _read(folder: Path, stem: str, chains: int, parameters: tuple[str, ...]) -> dict[str, np.ndarray]:
+def read_draws(folder: Path, stem: str, chains: int, parameters: tuple[str, ...]) -> dict[str, np.ndarray]:
     """The draws that JAGS has written; elements are named `rows[1,2]`."""
     index = [line.split() for line in (folder / f"{stem}index.txt").read_text().splitlines() if line.strip()]
     columns = [np.loadtxt(folder / f"{stem}chain{chain + 1}.txt")[:, 1] for chain in range(chains)]
