@@ -36,7 +36,7 @@ CHECKS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checkup:
     """All that was found; prints as a list, and is true where nothing was.
 
@@ -69,7 +69,7 @@ class Checkup:
     def __bool__(self) -> bool:
         return not self.findings
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         if self:
             return f"{self.name}: nothing found."
         lines = [f"  {'warning' if found.error is None else 'error'}: {found.message}" for found in self.findings]

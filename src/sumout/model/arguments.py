@@ -6,9 +6,10 @@ its owner changes later does not change it.
 """
 
 import copy
+import dis
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -266,6 +267,22 @@ def reject_too_large(path: str, leaf: Any) -> None:
 def _on_one_device(leaf: Any) -> Any:
     """An array that is not spread over devices: where rows lie is said when a program is sampled."""
     return np.asarray(leaf) if isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1 else leaf
+
+
+READERS = {"locals", "vars", "eval", "exec"}  # of any variable, without naming it
+
+
+def never_read(function: Any, names: Iterable[str]) -> tuple[str, ...]:
+    """Which of these arguments the code of a function nowhere reads; none where the code cannot be looked into."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or READERS & set(code.co_names):
+        return ()
+    read = set(code.co_cellvars)  # by functions within it
+    for instruction in dis.get_instructions(code):
+        if instruction.opname.startswith("LOAD_"):
+            # Newer versions of Python load two variables in one instruction.
+            read |= set(instruction.argval if isinstance(instruction.argval, tuple) else [instruction.argval])
+    return tuple(name for name in names if name in code.co_varnames and name not in read)
 
 
 def watch_outside(function: Any) -> Callable[[], tuple[str, ...]]:

@@ -21,6 +21,7 @@ from sumout.model.numpyro_sites import (
 )
 from sumout.model.program import CountTerms
 from sumout.model.validation import (
+    failing_in_words,
     one_at_a_time,
 )
 from sumout.randomness import as_jax_key

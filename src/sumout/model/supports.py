@@ -50,7 +50,7 @@ class Finite:
 
     def __str__(self) -> str:
         if self.values.ndim > 1:
-            return f"up to {self.num_values} values"
+            return f"{{{self.values.min()}, …, {self.values.max()}}}, up to {self.num_values} of them each"
         shown = [str(v) for v in self.values.tolist()]
         if len(shown) > 6:
             shown = [*shown[:3], "…", shown[-1]]
