@@ -14,7 +14,7 @@ same probability. Where neighbours resemble each other that is less noisy than r
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -147,17 +147,17 @@ class RowSums:
 
         def add(carry: Any, number: Array) -> tuple[Any, None]:
             index = jnp.minimum(number * batch + jnp.arange(batch), size - 1)
-            return _add_compensated(carry, chunk(index)), None
+            return add_compensated(carry, chunk(index)), None
 
         chunks = -(-size // batch)
         nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(chunk, jnp.zeros(batch, jnp.int32)))
         total = jax.lax.scan(add, (nothing, nothing), jnp.arange(chunks))[0]
         copies = chunk(jnp.full(batch, size - 1))
         filled = (chunks * batch - size) / batch
-        return _add_compensated(total, jax.tree.map(lambda a: -filled * a, copies))
+        return add_compensated(total, jax.tree.map(lambda a: -filled * a, copies))
 
 
-def _add_compensated(total: Any, terms: Any) -> Any:
+def add_compensated(total: Any, terms: Any) -> Any:
     """Add to a sum that is held as two numbers: the sum, and what rounding has taken from it (Neumaier's form)."""
 
     def error(a: Array, b: Array) -> Array:
@@ -213,7 +213,12 @@ class MinibatchTarget(Target):
     def subsample(self, key: Array, data: RowData) -> RowData:
         """The data with a fresh batch."""
         rows = self._rows
-        return RowData(**{**vars(data), "index": draw_rows(key, rows.num_held(data.arrays), rows.batch)})
+        return replace(data, index=draw_rows(key, rows.num_held(data.arrays), rows.batch))
+
+    def prepared(self, key: Any, data: RowData) -> RowData:
+        """The data with what is worked out once for a run: nothing."""
+        del key
+        return data
 
     @cached_property
     def value_and_gradient(self) -> Callable[[Array, Nuisance, RowData], tuple[Array, Array]]:

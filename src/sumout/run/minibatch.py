@@ -19,6 +19,8 @@ from sumout.checks.check import check_plan
 from sumout.checks.guard import Guard
 from sumout.errors import ConvergenceWarning, ModelError, OptionError
 from sumout.jaxpr.equations import without_collection
+from sumout.kernels.delayed_acceptance import DelayedAcceptance
+from sumout.kernels.hmc import HMC
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.leapfrog import Point
 from sumout.kernels.registry import find_kernel
@@ -27,7 +29,8 @@ from sumout.kernels.stochastic_gradient import StochasticGradientKernel
 from sumout.model.initial_values import any_z, guess_x, guess_z
 from sumout.model.program import ContinuousSite, Program
 from sumout.model.row_program import check_rows, take_rows
-from sumout.plan.minibatch_target import RowData, RowSums, make_minibatch_target
+from sumout.plan.minibatch_target import MinibatchTarget, RowData, RowSums, make_minibatch_target
+from sumout.plan.surrogate_target import make_surrogate_target
 from sumout.randomness import Key, fold_in, generator, new_key, split
 from sumout.results.data_tree import Draws, PostProcessing
 from sumout.results.full_data_check import check_against_all
@@ -38,12 +41,13 @@ from sumout.run.row_pool import HeldRows
 from sumout.store.backend import Checkpoint, MemoryBackend, Run, TraceBackend
 from sumout.store.folder import open_folder
 from sumout.store.format import identify
-from sumout.threads import stoppable
+from sumout.threads import attentive_jit, stoppable
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-HOLDING = 3  # purpose of a key, beside those of the loop
+HOLDING, CHOOSING = 3, 4  # purposes of keys, beside those of the loop
+MOST_AT_ONCE = 1_000  # rows of a surrogate: few enough for the caches of a core, many enough to be worth a call
 WIDER = 1.5  # times the Gaussian at the mode, from which chains start: over-dispersed, as r_hat wants them
 NOTE = (
     "Discrete variables of the rows of '{plate}' were summed out of every minibatch and are not drawn; values of "
@@ -72,15 +76,25 @@ def choose_minibatch(program: Program, minibatch: Mapping[str, int] | None) -> t
     return next(iter(minibatch.items()))
 
 
-def choose_kernel(kernel: Any) -> StochasticGradientKernel:
-    """The kernel, which must be one for noisy gradients."""
+def choose_kernel(kernel: Any) -> StochasticGradientKernel | DelayedAcceptance:
+    """The kernel: one for noisy gradients, or HMC on a surrogate, each draw of which is accepted by all rows."""
     chosen = find_kernel(SplitSGHMC() if kernel is None else kernel, None)
+    if isinstance(chosen, HMC):
+        return DelayedAcceptance(proposer=chosen)
     if not isinstance(chosen, StochasticGradientKernel):
         raise OptionError(
             f"kernel={kernel!r}: {type(chosen).__name__} accepts or rejects by the log density of all rows, which a "
-            "minibatch does not know. Use SplitSGHMC (the default), SGHMC, SGNHT or SGLD, or leave minibatch out."
+            "minibatch does not know. Use SplitSGHMC (the default), SGHMC, SGNHT or SGLD; HMC for exact draws, at one "
+            "pass over all rows each; or leave minibatch out."
         )
     return chosen
+
+
+def make_target(sums: RowSums, kernel: StochasticGradientKernel | DelayedAcceptance, batch: int) -> MinibatchTarget:
+    """What the kernel runs on."""
+    if isinstance(kernel, DelayedAcceptance):
+        return make_surrogate_target(sums, max(1, batch // sums.rows.batch))
+    return make_minibatch_target(sums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +127,19 @@ class Rows:
             jnp.asarray(weight * mode.pull, real),
             jnp.asarray(weight, real),
         )
+
+    def prepared(self, key: Key, mode: Mode) -> RowData:
+        """The data, with what the target works out once for a run."""
+        assert isinstance(self.kernel.target, MinibatchTarget)
+        return self.kernel.target.prepared(key, self.data(mode))
+
+    def starts(self, key: Key, num_chains: int, data: RowData) -> Point:
+        """Starts in u for all chains, with their densities where the kernel looks at these."""
+        points, target = start_points(key, num_chains, self.sums.num_x), self.kernel.target
+        if not self.kernel.is_exact or target is None:
+            return points
+        found = attentive_jit(lambda u, data: jax.lax.map(lambda u: target.value_and_gradient(u, {}, data), u))
+        return Point(points.x, *found(points.x, data))
 
     def renewal(self, key: Key, data: RowData) -> Callable[[int], tuple[RowData, int]] | None:
         """What the loop takes other rows from, where they are on the disk; None where all are held."""
@@ -154,16 +181,22 @@ def set_up_rows(program: Program, kernel: Any, plate: str, batch: int, plan: Map
     chosen = choose_kernel(kernel)
     check_rows(program, plate, batch)
     # A gradient of several samples takes its rows in as many parts, whose differences tell its noise.
-    part = max(1, batch // chosen.num_samples)
+    is_exact = isinstance(chosen, DelayedAcceptance)
+    if is_exact and program.few is not None:
+        raise OptionError(
+            f"kernel={kernel!r} with a minibatch of '{plate}', whose rows are on the disk: every draw would be a pass "
+            "over all of them. Load them into memory, or use SplitSGHMC, the default."
+        )
+    part = max(1, batch // (-(-batch // MOST_AT_ONCE) if is_exact else chosen.num_samples))
     label = ("row sums", plate, part, tuple(sorted((plan or {}).items())))
     sums, full, held = program.remember(label, lambda: _read(program, plate, part, plan))
 
     def make() -> Rows:
-        bound = chosen.bind(make_minibatch_target(sums))
+        bound = chosen.bind(make_target(sums, chosen, batch))
         shape = Program({"u": ContinuousSite((sums.num_x,), (sums.num_x,))}, {}, {}, _nothing, _nothing)
         return Rows(sums, full, held, bound, Loop(bound, capacity_for(shape), ALONE))
 
-    return program.remember((*label, chosen), make)
+    return program.remember((*label, chosen, batch), make)
 
 
 def _read(
@@ -247,6 +280,11 @@ def postprocessing(rows: Rows) -> PostProcessing:
 
 def conclude(rows: Rows, result: "xr.DataTree", program: Program) -> None:
     """Hold the draws against all rows, and note what is found in the attributes of the posterior."""
+    if rows.kernel.is_exact:
+        rate = float(result["sample_stats"]["acceptance_rate_all_rows"].mean())
+        words = f"every draw was accepted or rejected by all {rows.sums.rows.size:,} rows; {rate:.0%} were accepted."
+        result["posterior"].attrs.update({"full_data_check": words, "full_data_check_holds": 1})
+        return
     found = result["unconstrained_posterior"].to_dataset()
     columns = [np.asarray(found[name].values, np.float64) for name in program.x]
     x = np.concatenate([column.reshape(*column.shape[:2], -1) for column in columns], axis=-1)
@@ -287,17 +325,18 @@ def sample_rows(program: Program, asked: Request) -> "xr.DataTree":
     with stoppable() as stop, progress_bar(asked.progress, asked.chains) as report:
         report.phase("reading the model")
         key_mode, key_start, key_run, key_process = split(new_key(asked.seed), 4)
-        key_rows = fold_in(key_run, HOLDING)
+        key_rows, key_chosen = fold_in(key_run, HOLDING), fold_in(key_run, CHOOSING)
         with program.alone(), without_collection():
             rows = set_up_rows(program, asked.kernel, asked.plate, asked.batch, asked.plan)
         report.phase("looking for the mode")
         mode = search(rows, key_mode)
         report.phase("compiling")
-        inner = rows.program(rows.data(mode))
+        inner = rows.program(rows.prepared(key_chosen, mode))
         rows.loop.prepare(inner, asked.chains)
         options = {
             "kernel": repr(rows.kernel), "seed": asked.seed, "tune": asked.tune,
-            "plan": json.dumps(dict(asked.plan or {})), "drawn": [], **_options_of(rows, mode, asked.batch),
+            "plan": json.dumps(dict(asked.plan or {})), "drawn": [],
+            "exact_kernel": int(rows.kernel.is_exact), **_options_of(rows, mode, asked.batch),
         }  # fmt: skip
         postprocess = postprocessing(rows)
         postprocess.prepare()
@@ -310,7 +349,7 @@ def sample_rows(program: Program, asked: Request) -> "xr.DataTree":
         with opened as backend:
             checkpoint = backend.resume(rows.loop.shapes(inner, asked.chains))
             if checkpoint is None:
-                points = start_points(key_start, asked.chains, rows.sums.num_x)
+                points = rows.starts(key_start, asked.chains, inner.data)
                 checkpoint = rows.loop.start(key_run, points, {}, asked.steps)
             schedule = Schedule(asked.draws, asked.tune, asked.steps, asked.chunk)
 
