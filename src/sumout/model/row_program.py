@@ -36,12 +36,14 @@ class Plate:
         subsample_size: how many the model itself asks for; None for all.
         dims: for each term, and each discrete site, inside: along which axis of batches its rows lie, from the end.
         values: names of the deterministics inside.
+        events: of discrete sites whose elements are arrays (a chain), how many axes these have.
     """
 
     size: int
     subsample_size: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     values: tuple[str, ...] = ()
+    events: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +191,8 @@ def _take_apart(
         constant={},
         order=tuple(name for name in small.order if name in kept),
     )
-    ndim = {name: len(site.shape) - len(site.event_shape) for name, site in small.z.items()}
+    events = {name: len(site.event_shape) + found.events.get(name, 0) for name, site in small.z.items()}
+    ndim = {name: len(site.shape) - events[name] for name, site in small.z.items()}
     site_axes = {name: ndim[name] + dim for name, dim in found.dims.items() if name in ndim}
     hidden = tuple(name for name in small.data if name in axes or name == index)
     return RowProgram(
