@@ -1,4 +1,4 @@
-"""Draws of a surrogate of few rows, accepted by all rows, are draws of the posterior; those of the surrogate are not."""
+"""Draws of a surrogate of few rows, accepted by all rows, are those of the posterior; without all rows they are not."""
 
 import warnings
 

@@ -3,11 +3,12 @@
     1. some trajectories of HMC that leave π* invariant lead from x to x'
     2. x' is accepted with probability min(1, π(x') π*(x) / (π(x) π*(x')))
 
-HMC with a fresh momentum for each trajectory is reversible, and so is the same kernel several times over: it proposes x'
-from x as often as π*(x') / π*(x) times the way back. So π is left invariant exactly, however bad π* is; a bad one is
-rejected often. Here π* comes from some rows (`plan/surrogate_target.py`), π from all: one pass over them for each draw.
+HMC with a fresh momentum for each trajectory is reversible, and so is the same kernel several times over: from x it
+proposes x' π*(x') / π*(x) times as often as from x' x. So π is left invariant exactly, however bad π* is; with a bad
+one most draws are rejected. Here π* comes from some rows (`plan/surrogate_target.py`), π from all: one pass over them
+for each draw.
 
-Warm-up runs on π* alone, without such passes. Where a kernel has none, draws are accepted by π from the first on.
+Warm-up runs on π* alone, without such passes. Where there is none, π judges from the first draw on.
 """
 
 from dataclasses import dataclass, field, replace

@@ -136,6 +136,7 @@ def _make(model: pm.Model, cut: Cut | None = None) -> tuple[Program, Inputs]:
     is_scaled = any("Minibatch" in type(rv.owner.op).__name__ for rv in observed_variables(model))
     observations = {rv.name: inputs.value_of(model.rvs_to_values[rv]) for rv in observed_variables(model)}
     plates = find_plates(model, terms, cut)
+    cut_off = () if cut is None or cut.dim not in plates else plates[cut.dim].dims
     program = Program(
         x=sites.continuous,
         z=sites.discrete,
@@ -153,7 +154,7 @@ def _make(model: pm.Model, cut: Cut | None = None) -> tuple[Program, Inputs]:
         constant=_constant_data(model),
         coords={dim: labels for dim, labels in labels_of(model).items() if cut is None or dim != cut.dim},
         order=tuple(v.name for v in [*model.free_RVs, *model.deterministics]),
-        initial=_initial_values(model, sites) if cut is None else {},
+        initial={name: value for name, value in _initial_values(model, sites).items() if name not in cut_off},
         laws={rv.name: law_of(rv) for rv in all_variables(model)},
         dims=_dims(model, sites),
         fixed=inputs.fixed,

@@ -108,7 +108,7 @@ def read_inputs(
         cut: leaves some rows of a dimension only.
     """
     graphs = [graph for some in outputs.values() for graph in some]
-    lengths = {v: v.get_value() for v in model.dim_lengths.values() if isinstance(v, SharedVariable)}
+    lengths: dict[Any, Any] = {v: v.get_value() for v in model.dim_lengths.values() if isinstance(v, SharedVariable)}
     found, row_axes = _find_data(model, graphs, set(lengths)), {}
     if cut is not None:
         lengths[model.dim_lengths[cut.dim]] = np.array(cut.num)
@@ -116,7 +116,7 @@ def read_inputs(
         row_axes = {name: cut.axis_of(name, array.shape, dims) for name, (_, array) in found.items()}
         row_axes = {name: axis for name, axis in row_axes.items() if axis is not None}
         found = {name: (own, cut.first(name, array, dims)) for name, (own, array) in found.items()}
-    shapes = find_shapes(model, latent, lengths | {own: array for own, array in found.values()})
+    shapes = find_shapes(model, latent, lengths | dict(found.values()))
     values = {}
     for rv in latent:
         own = model.rvs_to_values[rv]

@@ -79,9 +79,8 @@ def refuse_weighed(model: pm.Model, dim: str) -> None:
     for rv in model.observed_RVs:
         if "Minibatch" in type(rv.owner.op).__name__:
             raise ModelError(
-                f"minibatch: '{rv.name}' is weighed by total_size=, inside the sum over the discrete variables of a row, "
-                "where that is biased. Leave total_size out: the weight of a row follows from the length of "
-                f"'{dim}'."
+                f"minibatch: '{rv.name}' is weighed by total_size=, inside the sum over the discrete variables of a "
+                f"row, where that is biased. Leave it out: the weight of a row follows from the length of '{dim}'."
             )
 
 

@@ -281,7 +281,7 @@ def postprocessing(rows: Rows) -> PostProcessing:
 def conclude(rows: Rows, result: "xr.DataTree", program: Program) -> None:
     """Hold the draws against all rows, and note what is found in the attributes of the posterior."""
     if rows.kernel.is_exact:
-        rate = float(result["sample_stats"]["acceptance_rate_all_rows"].mean())
+        rate = np.mean(result["sample_stats"].to_dataset()["acceptance_rate_all_rows"].values)
         words = f"every draw was accepted or rejected by all {rows.sums.rows.size:,} rows; {rate:.0%} were accepted."
         result["posterior"].attrs.update({"full_data_check": words, "full_data_check_holds": 1})
         return
