@@ -82,9 +82,9 @@ def minibatches(rows: Rows, draws: int) -> dict[str, Any]:
     u = np.concatenate(kept, axis=1)
     x = mode.x + u.astype(np.float64) @ mode.spread.T
     names = [str(i) for i in range(rows.sums.num_x)]
-    check = check_against_all(x, lambda points: rows.full.at(points)[1], rows.sums.rows.size, names)
+    check = check_against_all(x, lambda points: rows.full.at(points)[1], rows.sums.size, names)
     return {
-        "rows": rows.sums.rows.size,
+        "rows": rows.sums.size,
         "milliseconds a step": round(1e3 * (ended - begun) / (CHAINS * (last - first)), 4),
         "effective draws a CPU second": round(slowest(u)[0] / (ended - begun), 1),
         "step size": round(float(np.mean(checkpoint.states.tuning.step_size)), 3),
@@ -142,7 +142,7 @@ def main() -> None:
     for num in map(int, options.rows):
         program = sumout.program(mixture, on_disk(num) if options.disk else data(num))
         kernel, batch = ("hmc", SURROGATE) if options.exact else (None, BATCH)
-        rows = set_up_rows(program, kernel, "n", batch, None)
+        rows = set_up_rows(program, kernel, {"n": batch}, None)
         print(json.dumps(minibatches(rows, options.draws), ensure_ascii=False), flush=True)
         if num == int(options.hmc):
             print(json.dumps({"full-batch HMC": full_batch(rows, 100)}), flush=True)

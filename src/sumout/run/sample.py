@@ -125,11 +125,11 @@ def sample(
     placement = choose_placement(program, mesh, shard)
     if chosen is not None and placement is not None:
         raise OptionError(
-            f"sample: mesh with a minibatch of plate '{chosen[0]}': a gradient of few rows gains nothing from several "
+            f"sample: mesh with a minibatch of {', '.join(chosen)}: a gradient of few rows gains nothing from several "
             "devices. Leave mesh out, or use all rows, minibatch={}."
         )
     if chosen is not None:
-        asked = Request(*chosen, kernel, draws, tune, steps, chains, int(seed), progress, plan, store, chunk)
+        asked = Request(chosen, kernel, draws, tune, steps, chains, int(seed), progress, plan, store, chunk)
         if keep is not None:
             raise OptionError("sample: keep has no meaning with minibatches, which record x only: leave it out.")
         result = sample_rows(program, asked)
