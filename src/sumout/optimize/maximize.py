@@ -69,9 +69,9 @@ def maximize(
         jacobian: False for the mode of the density of x in its own coordinates, as Stan's optimizer has it; True for
             the mode of the density on the real line, with the Jacobian, which is the one the samplers use.
         progress: show a progress bar; None shows it in terminals and notebooks only.
-        minibatch: rows of a plate that are held in memory at a time, as in `{"n": 1000}`: ascents go on some rows, then
-            quasi-Newton steps on all of them in chunks. z of rows is summed out and not reported. Not with `starts`,
-            `steps` or `learning_rate`, which are for ascents on all rows.
+        minibatch: rows of a plate, or of several, that are held in memory at a time, as in `{"n": 1000}`: ascents go on
+            some rows, then quasi-Newton steps on all of them in chunks. z of rows is summed out and not reported. Not
+            with `starts`, `steps` or `learning_rate`, which are for ascents on all rows.
 
     Example:
         >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
