@@ -1,6 +1,6 @@
 """PyMC models with z left in: effective draws a second of sumout, of `pm.sample`, and of z summed out by pymc_extras.
 
-    python benchmarks/pymc_models.py [model …]
+    python -m benchmarks.pymc_models [model …]
 
 One run: each model is sampled by sumout, by `pm.sample` with z in (its compound step), and, where pymc_extras can
 marginalise it, by `pm.sample` and nutpie on the marginalised model. What counts is the smallest effective number of
@@ -28,6 +28,7 @@ from pymc_extras.distributions import DiscreteMarkovChain  # noqa: E402
 from pymc_extras.model.marginal.marginal_model import marginalize  # noqa: E402
 
 import sumout  # noqa: E402
+from benchmarks.measured import write_rows  # noqa: E402
 
 DRAWS, TUNE, CHAINS, CORES = 1000, 1000, 4, 2
 RNG = np.random.default_rng(1)
@@ -168,6 +169,7 @@ def main() -> None:
     print(f"{'':51s}{'a first call':^32s}{'sampling alone':^32s}")
     each = f"{'seconds':>10s}{'ESS/s':>10s}{'sumout is':>12s}"
     print(f"{'model':15s}{'sampler':28s}{'ESS':>8s}{each}{each}", flush=True)
+    rows = []
     for name in sys.argv[1:] or MODELS:
         model, discrete = MODELS[name]()
         names = [rv.name for rv in model.free_RVs if rv.name not in discrete]
@@ -192,11 +194,15 @@ def main() -> None:
                 continue
             rates = [run.ess / run.first, run.ess / run.sampling]
             ours = ours or rates
+            rows.append(
+                {"model": name, "sampler": way, **{key: round(value, 3) for key, value in run._asdict().items()}}
+            )
             columns = "".join(
                 f"{seconds:10.2f}{rate:10.1f}{mine / rate:11.1f}×"
                 for seconds, rate, mine in zip(run[1:], rates, ours, strict=True)
             )
             print(f"{name:15s}{way:28s}{run.ess:8.0f}{columns}", flush=True)
+    write_rows("pymc_models", rows)
 
 
 if __name__ == "__main__":
