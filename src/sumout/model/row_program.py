@@ -106,8 +106,8 @@ def check_rows(program: Program, plate: str, batch: Any) -> None:
     if plate not in program.plates:
         names = ", ".join(f"'{name}'" for name in program.plates) or "none"
         raise OptionError(
-            f"minibatch: '{program.name}' has no plate '{plate}'; its plates: {names}. A NumPyro model marks its rows "
-            'by `with numpyro.plate("n", N):`, a plain density by `rows=` of sumout.density.'
+            f"minibatch: '{program.name}' has no plate '{plate}'; its plates: {names}. A NumPyro model marks its "
+            'rows by `with numpyro.plate("n", N):`, a PyMC model by `dims="n"`, a plain density by `rows=`.'
         )
     size = program.plates[plate].size
     if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or not batch >= 1:
