@@ -13,8 +13,9 @@ from sumout.model.arguments import as_jax
 from sumout.model.initial_values import any_z
 from sumout.model.row_program import take_rows
 from sumout.plan.count_ends import NOT_CUT
-from sumout.plan.minibatch_target import RowData, RowSums, draw_rows, make_minibatch_target
+from sumout.plan.minibatch_target import RowData, make_minibatch_target
 from sumout.plan.plan import plan_for
+from sumout.plan.row_sums import RowSums, draw_rows
 from sumout.plan.target import make_target
 from sumout.randomness import new_key, split
 

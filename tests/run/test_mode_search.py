@@ -5,7 +5,7 @@ import numpy as np
 import sumout
 from sumout.model.arguments import as_jax
 from sumout.model.row_program import take_rows
-from sumout.plan.minibatch_target import RowSums
+from sumout.plan.row_sums import RowSums
 from sumout.randomness import new_key
 from sumout.run.mode_search import FullData, find_mode
 

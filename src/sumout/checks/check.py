@@ -9,6 +9,7 @@ from sumout.calls import public
 from sumout.checks.data_use import check_arguments, check_observed
 from sumout.checks.discrete_sites import check_barriers, check_broadcasting, check_influence, check_outside
 from sumout.checks.examination import Examination, Finding
+from sumout.checks.indices import check_indices
 from sumout.checks.not_finite import check_edges, check_nan, check_start
 from sumout.checks.tails import check_flat, check_scales, check_tails
 from sumout.checks.unbounded_counts import check_counts
@@ -22,6 +23,7 @@ CHECKS = (
     check_observed,
     check_arguments,
     check_start,
+    check_indices,
     check_flat,
     check_nan,
     check_edges,

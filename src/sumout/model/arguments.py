@@ -56,8 +56,10 @@ class Arguments:
     @property
     def data(self) -> dict[str, jax.Array]:
         """The traced arrays by their paths."""
-        chosen = zip(self.paths, self.leaves, self.traced, strict=True)
-        return {path: as_jax(leaf) for path, leaf, traced in chosen if traced}
+        chosen = [(p, leaf) for p, leaf, traced in zip(self.paths, self.leaves, self.traced, strict=True) if traced]
+        for path, leaf in chosen:
+            reject_too_large(path, leaf)
+        return {path: as_jax(leaf) for path, leaf in chosen}
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -243,6 +245,22 @@ def _reject_unusable(path: str, leaf: Any) -> None:
         raise ModelError(
             f"argument '{path}' is a NumPy array of type {leaf.dtype}, which JAX cannot compute with: "
             "convert it to numbers, for example with `.astype(float)` or `np.unique(..., return_inverse=True)`."
+        )
+
+
+def reject_too_large(path: str, leaf: Any) -> None:
+    """Whole numbers that the type in force cannot hold: JAX would cut their upper digits off."""
+    array = np.asarray(leaf)
+    held = jax.dtypes.canonicalize_dtype(array.dtype)
+    if array.dtype.kind not in "iu" or held == array.dtype or not array.size:
+        return
+    ends = np.iinfo(held)
+    too_large = (array < ends.min) | (array > ends.max)
+    if too_large.any():
+        raise ModelError(
+            f"argument '{path}' holds the whole number {array[too_large][0]}, which {held}, JAX's type for it, cannot "
+            'hold. Pass it as a float, allow longer numbers with jax.config.update("jax_enable_x64", True), or leave '
+            "it out if nothing depends on it."
         )
 
 

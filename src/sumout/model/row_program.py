@@ -8,8 +8,9 @@ depend on each other is refused here as far as terms and arrays tell, by name, a
 those that it has among all rows; which elements of z meet in a factor is looked at later (`plan/minibatch_target.py`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -36,12 +37,14 @@ class Plate:
         subsample_size: how many the model itself asks for; None for all.
         dims: for each term, and each discrete site, inside: along which axis of batches its rows lie, from the end.
         values: names of the deterministics inside.
+        events: of discrete sites whose elements are arrays (a chain), how many axes these have.
     """
 
     size: int
     subsample_size: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     values: tuple[str, ...] = ()
+    events: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +60,7 @@ class RowProgram:
         axes: of the arrays in the data of the program that hold rows, along which axis; the row numbers have none.
         index: name of the array in the data that row numbers go to, where the model picks its rows itself.
         site_axes: of the discrete sites inside, along which axis rows lie.
+        kept: names of the values that belong to no row.
         all_rows: the data of the whole program.
     """
 
@@ -68,6 +72,7 @@ class RowProgram:
     axes: Mapping[str, int]
     index: str | None
     site_axes: Mapping[str, int]
+    kept: tuple[str, ...]
     all_rows: Data = field(repr=False)
 
     def take(self, arrays: Data, index: Array) -> Data:
@@ -95,6 +100,77 @@ def take_rows(program: Program, plate: str, batch: int) -> RowProgram:
     check_rows(program, plate, batch)
     label = ("rows", plate, int(batch))
     return program.remember(label, lambda: _take_rows(program, plate, int(batch)))
+
+
+def apart_from(program: Program, others: Sequence[str]) -> Program:
+    """The program without the terms that stand in other plates, and without the discrete sites there."""
+    left_out = {name for plate in others for name in program.plates[plate].dims}
+    local_z = {name: value for name, value in any_z(program).items() if name in left_out}
+
+    def apart(fn: Any, names: Sequence[str] = ()) -> Any:
+        out = (*program.forward, *names, *sorted(left_out))
+        return None if fn is None else lambda x, z, data: fn(out, x, {**local_z, **z}, data)
+
+    def left_out_of(fn: Any) -> Any:
+        return None if fn is None else lambda names, x, z, data: apart(fn, names)(x, z, data)
+
+    def named(fn: Any, dropped: Collection[str]) -> Any:
+        if fn is None:
+            return None
+        return lambda x, z, data: {n: a for n, a in fn(x, {**local_z, **z}, data).items() if n not in dropped}
+
+    def with_rows(plate: str, batch: int) -> list[Attempt]:
+        assert program.with_rows is not None
+
+        def fewer(attempt: Attempt) -> tuple[Program, Mapping[str, int], str | None]:
+            made, axes, index = attempt()
+            return apart_from(made, others), axes, index
+
+        return [partial(fewer, attempt) for attempt in program.with_rows(plate, batch)]
+
+    return replace(
+        program,
+        z={name: site for name, site in program.z.items() if name not in left_out},
+        log_joint=apart(program.log_joint_left_out),
+        log_joint_without_jacobian=apart(program.log_joint_left_out_without_jacobian),
+        constrain_named=named(program.constrain_named, {n for plate in others for n in program.plates[plate].values}),
+        log_terms_named=named(program.log_terms_named, left_out),
+        log_joint_left_out=left_out_of(program.log_joint_left_out),
+        log_joint_left_out_without_jacobian=left_out_of(program.log_joint_left_out_without_jacobian),
+        **dict.fromkeys(("log_likelihood_named", "log_joint_without_data"), None),
+        **dict.fromkeys(("draw_forward_named", "count_terms_named", "with_arrays", "predictor"), None),
+        arguments_as_data=None,
+        with_rows=None if program.with_rows is None else with_rows,
+        plates={name: plate for name, plate in program.plates.items() if name not in others},
+        forward=(),
+        observed={},
+    )
+
+
+def take_rows_of_plates(program: Program, batches: Mapping[str, int]) -> tuple[RowProgram, ...]:
+    """For each of several plates the program of so many of its rows and of what all share, without the other plates."""
+    for plate, batch in batches.items():
+        check_rows(program, plate, batch)
+    if len(batches) == 1:
+        return tuple(take_rows(program, plate, batch) for plate, batch in batches.items())
+    if program.few is not None:
+        raise OptionError("minibatch: rows on the disk go with a minibatch of one plate only: name that one.")
+    owner: dict[str, str] = {}
+    for plate in batches:
+        for name in program.plates[plate].dims:
+            other = owner.setdefault(name, plate)
+            if other != plate:
+                raise ModelError(
+                    f"minibatch: '{name}' is inside plate '{other}' and inside plate '{plate}': rows of the one have "
+                    "terms for rows of the other, so that few of both tell no sum over z. Take rows of one of them."
+                )
+
+    def made(plate: str, batch: int) -> RowProgram:
+        others = tuple(other for other in batches if other != plate)
+        apart = program.remember(("apart from", others), lambda: apart_from(program, others))
+        return take_rows(apart, plate, batch)
+
+    return tuple(made(plate, batch) for plate, batch in batches.items())
 
 
 def check_rows(program: Program, plate: str, batch: Any) -> None:
@@ -189,12 +265,13 @@ def _take_apart(
         constant={},
         order=tuple(name for name in small.order if name in kept),
     )
-    ndim = {name: len(site.shape) - len(site.event_shape) for name, site in small.z.items()}
+    events = {name: len(site.event_shape) + found.events.get(name, 0) for name, site in small.z.items()}
+    ndim = {name: len(site.shape) - events[name] for name, site in small.z.items()}
     site_axes = {name: ndim[name] + dim for name, dim in found.dims.items() if name in ndim}
     hidden = tuple(name for name in small.data if name in axes or name == index)
     return RowProgram(
         plate, program.plates[plate].size, batch, replace(small, free=hidden), outside, dict(axes), index, site_axes,
-        dict(program.data),
+        tuple(kept), dict(program.data),
     )  # fmt: skip
 
 

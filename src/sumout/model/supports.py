@@ -142,7 +142,7 @@ def finite(values: int | Sequence | np.ndarray, shape: int | tuple[int, ...] = (
     """
     listed = np.arange(values) if isinstance(values, int | np.integer) else np.array(values)
     if listed.dtype.kind not in "biuf" or not np.isfinite(listed).all():
-        raise OptionError(f"finite({values!r}): the values must be finite numbers or booleans, not {listed.dtype}.")
+        raise OptionError(f"finite({values!r}): the values must be numbers or booleans, none infinite or NaN.")
     if listed.ndim != 1 or listed.size == 0:
         raise OptionError(
             f"finite({values!r}): expected a number of values (at least 1) or a flat list of them, "
