@@ -160,21 +160,24 @@ def pymc() -> str:
 
 
 def studies() -> str:
-    """The paper's studies: a row for each quantity, a column for each scheme."""
+    """The paper's studies: a table for each, with a row for each scheme."""
     kept = read_kept("studies")
-    every = [one["schemes"] for one in kept["studies"].values()]
-    rows = []
-    for study, schemes in zip(kept["studies"], every, strict=True):
-        quantities = {
-            f"{STUDIES[study]}: effective draws": lambda one: marked(one, spread(one["ess"], whole)),
-            "seconds": lambda one: marked(one, spread(one["seconds"], short)),
-            "a second": lambda one: marked(one, whole(one["ess_per_second"])),
-            "worst mean error, sd ratio": accuracy,
-        }
-        rows += [(words, *map(show, schemes.values())) for words, show in quantities.items()]
     budget = kept["budget"]
     words = f"{about(kept)} {budget['runs']} run(s) of 4 chains of {budget['draws']:,} draws, quoted for 10,000 draws."
-    return f"{words}\n\n{aligned(('', *(one['title'] for one in every[0].values())), rows)}"
+    header = ("effective draws", "seconds", "a second", "worst mean error, sd", "sd ratio")
+    parts = [words]
+    for study, found in kept["studies"].items():
+        rows = [(one["title"], *(marked(one, cell) for cell in quantities(one))) for one in found["schemes"].values()]
+        parts.append(aligned((STUDIES[study], *header), rows))
+    return "\n\n".join(parts)
+
+
+def quantities(one: dict[str, Any]) -> tuple[str, ...]:
+    """Of a scheme: effective draws, seconds, their ratio, and the mean and the sd that are furthest off."""
+    error = max(abs(value) for value, _ in one["mean_errors"])
+    ratio = max((value for value, _ in one["sd_ratios"]), key=lambda value: abs(value - 1))
+    speed = (spread(one["ess"], whole), spread(one["seconds"], short), whole(one["ess_per_second"]))
+    return (*speed, f"{error:.2f}", f"{ratio:.2f}")
 
 
 def claims() -> str:
@@ -200,13 +203,6 @@ def spread(values: list[float], show: Callable[[float], str]) -> str:
         return show(mean)
     sd = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
     return f"{show(mean)} ± {show(sd)}"
-
-
-def accuracy(one: dict[str, Any]) -> str:
-    """The mean and the sd that are furthest off."""
-    error = max(abs(value) for value, _ in one["mean_errors"])
-    ratio = max((value for value, _ in one["sd_ratios"]), key=lambda value: abs(value - 1))
-    return f"{error:.2f}, {ratio:.2f}"
 
 
 def aligned(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
