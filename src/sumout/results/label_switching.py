@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 MOST_COMPONENTS = 20  # longer axes are not taken for components
-CLEARER = 1.5  # times as far apart as independent ones when sorted: these come to 1.1 of 400 effective draws, 1.2 of 150
+CLEARER = 1.5  # times as far apart when sorted as independent ones, of which 150 effective draws come to 1.2 at most
 
 Draws = Mapping[str, np.ndarray]  # axes (chain, draw) in front
 Permutations = np.ndarray  # (chain, draw, K): new component k is the old one of that number
