@@ -46,11 +46,11 @@ def plain(x, z, data):
     return Normal(0, 10).log_prob(x["mu"]) + one.sum() + other.sum()
 
 
-def a_plain_density():
+def a_plain_density(log_density=plain):
     z = {"z": sumout.finite(2, shape=53), "w": sumout.finite([-1, 1], shape=31)}
     rows = {"y": "n", "z": "n", "counts": "m", "w": "m"}
     data = {"y": Y[:, 0], "counts": COUNTS}
-    return sumout.density(plain, x={"mu": (constraints.real, ())}, z=z, data=data, rows=rows)
+    return sumout.density(log_density, x={"mu": (constraints.real, ())}, z=z, data=data, rows=rows)
 
 
 @pytest.fixture(scope="module", params=["model", "density"])
@@ -129,3 +129,23 @@ def test_terms_inside_both_are_refused():
 
     with pytest.raises(ModelError, match="'z' is inside plate 'n' and inside plate 'm'"):
         make_row_sums(sumout.program(crossed, Y.reshape(2, 53)), {"n": 1, "m": 5})
+
+
+def test_rows_of_one_plate_that_meet_z_of_another_are_refused():
+    def looked_up(y, counts, group):
+        mu = numpyro.sample("mu", dist.Normal(0, 5).expand([2]))
+        with numpyro.plate("n", len(y)):
+            z = numpyro.sample("z", dist.Bernoulli(0.3))
+            numpyro.sample("y", dist.Normal(mu[z], 1.0), obs=y)
+        with numpyro.plate("m", len(counts)):
+            numpyro.sample("counts", dist.Poisson(jnp.exp(mu[z[group]])), obs=counts)
+
+    program = sumout.program(looked_up, Y[:, 0], COUNTS, np.arange(31))
+    with pytest.raises(ModelError, match="'counts', inside plate 'm', depends on the discrete 'z' inside plate 'n'"):
+        make_row_sums(program, BATCHES)
+
+    def met(x, z, data):
+        return plain(x, z, data) + 0.1 * x["mu"] * z["z"].sum() * z["w"].sum()
+
+    with pytest.raises(ModelError, match="not a sum over rows of n and of m"):
+        make_row_sums(a_plain_density(met), BATCHES)

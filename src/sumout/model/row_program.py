@@ -8,9 +8,8 @@ depend on each other is refused here as far as terms and arrays tell, by name, a
 those that it has among all rows; which elements of z meet in a factor is looked at later (`plan/minibatch_target.py`).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -102,84 +101,13 @@ def take_rows(program: Program, plate: str, batch: int) -> RowProgram:
     return program.remember(label, lambda: _take_rows(program, plate, int(batch)))
 
 
-def apart_from(program: Program, others: Sequence[str]) -> Program:
-    """The program without the terms that stand in other plates, and without the discrete sites there."""
-    left_out = {name for plate in others for name in program.plates[plate].dims}
-    local_z = {name: value for name, value in any_z(program).items() if name in left_out}
-
-    def apart(fn: Any, names: Sequence[str] = ()) -> Any:
-        out = (*program.forward, *names, *sorted(left_out))
-        return None if fn is None else lambda x, z, data: fn(out, x, {**local_z, **z}, data)
-
-    def left_out_of(fn: Any) -> Any:
-        return None if fn is None else lambda names, x, z, data: apart(fn, names)(x, z, data)
-
-    def named(fn: Any, dropped: Collection[str]) -> Any:
-        if fn is None:
-            return None
-        return lambda x, z, data: {n: a for n, a in fn(x, {**local_z, **z}, data).items() if n not in dropped}
-
-    def with_rows(plate: str, batch: int) -> list[Attempt]:
-        assert program.with_rows is not None
-
-        def fewer(attempt: Attempt) -> tuple[Program, Mapping[str, int], str | None]:
-            made, axes, index = attempt()
-            return apart_from(made, others), axes, index
-
-        return [partial(fewer, attempt) for attempt in program.with_rows(plate, batch)]
-
-    return replace(
-        program,
-        z={name: site for name, site in program.z.items() if name not in left_out},
-        log_joint=apart(program.log_joint_left_out),
-        log_joint_without_jacobian=apart(program.log_joint_left_out_without_jacobian),
-        constrain_named=named(program.constrain_named, {n for plate in others for n in program.plates[plate].values}),
-        log_terms_named=named(program.log_terms_named, left_out),
-        log_joint_left_out=left_out_of(program.log_joint_left_out),
-        log_joint_left_out_without_jacobian=left_out_of(program.log_joint_left_out_without_jacobian),
-        **dict.fromkeys(("log_likelihood_named", "log_joint_without_data"), None),
-        **dict.fromkeys(("draw_forward_named", "count_terms_named", "with_arrays", "predictor"), None),
-        arguments_as_data=None,
-        with_rows=None if program.with_rows is None else with_rows,
-        plates={name: plate for name, plate in program.plates.items() if name not in others},
-        forward=(),
-        observed={},
-    )
-
-
-def take_rows_of_plates(program: Program, batches: Mapping[str, int]) -> tuple[RowProgram, ...]:
-    """For each of several plates the program of so many of its rows and of what all share, without the other plates."""
-    for plate, batch in batches.items():
-        check_rows(program, plate, batch)
-    if len(batches) == 1:
-        return tuple(take_rows(program, plate, batch) for plate, batch in batches.items())
-    if program.few is not None:
-        raise OptionError("minibatch: rows on the disk go with a minibatch of one plate only: name that one.")
-    owner: dict[str, str] = {}
-    for plate in batches:
-        for name in program.plates[plate].dims:
-            other = owner.setdefault(name, plate)
-            if other != plate:
-                raise ModelError(
-                    f"minibatch: '{name}' is inside plate '{other}' and inside plate '{plate}': rows of the one have "
-                    "terms for rows of the other, so that few of both tell no sum over z. Take rows of one of them."
-                )
-
-    def made(plate: str, batch: int) -> RowProgram:
-        others = tuple(other for other in batches if other != plate)
-        apart = program.remember(("apart from", others), lambda: apart_from(program, others))
-        return take_rows(apart, plate, batch)
-
-    return tuple(made(plate, batch) for plate, batch in batches.items())
-
-
 def check_rows(program: Program, plate: str, batch: Any) -> None:
     """Refuse a plate that is not there, and a number of rows that cannot be."""
     if plate not in program.plates:
         names = ", ".join(f"'{name}'" for name in program.plates) or "none"
         raise OptionError(
-            f"minibatch: '{program.name}' has no plate '{plate}'; its plates: {names}. A NumPyro model marks its rows "
-            'by `with numpyro.plate("n", N):`, a plain density by `rows=` of sumout.density.'
+            f"minibatch: '{program.name}' has no plate '{plate}'; its plates: {names}. A NumPyro model marks its "
+            'rows by `with numpyro.plate("n", N):`, a PyMC model by `dims="n"`, a plain density by `rows=`.'
         )
     size = program.plates[plate].size
     if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or not batch >= 1:
@@ -349,6 +277,11 @@ MOST_VALUES = 2**30  # more than a site has: its last value is meant
 FEW = 4  # rows: of so few, one term that joins two of them is a large part
 
 
+def rounding() -> float:
+    """Relative, of a sum of many terms in the precision in force."""
+    return 1e-5 if jnp.result_type(float) == jnp.float32 else 1e-11
+
+
 def _compare_sums(program: Program, made: RowProgram, rng: np.random.Generator) -> None:
     """A plain density must be a sum over rows and what is there without any; z outside must not meet rows."""
     x = program.unravel(as_jax(guess_x(rng, program, 1)[0]))
@@ -373,7 +306,7 @@ def _compare_sums(program: Program, made: RowProgram, rng: np.random.Generator) 
             f"them, as is needed to tell what rows share: {type(error).__name__}: {str(error).splitlines()[0]}"
         ) from error
     size = 1 + sum(map(abs, (nothing, both, *parts)))
-    tolerance = size * (1e-5 if jnp.result_type(float) == jnp.float32 else 1e-11)
+    tolerance = size * rounding()
     if not abs(both - nothing - sum(part - nothing for part in parts)) <= tolerance:
         raise ModelError(
             f"minibatch: the log density of {2 * FEW} rows of '{made.plate}' is not the sum of those of {FEW} and "

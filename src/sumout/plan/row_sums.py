@@ -17,8 +17,9 @@ from jaxtyping import Array, Int
 
 from sumout.errors import ModelError
 from sumout.model.initial_values import any_z
+from sumout.model.plates_apart import take_rows_of_plates
 from sumout.model.program import Data, Program
-from sumout.model.row_program import RowProgram, row_numbers, take_rows_of_plates
+from sumout.model.row_program import RowProgram, row_numbers
 from sumout.model.supports import Count
 from sumout.plan.count_ends import NOT_CUT
 from sumout.plan.plan import Plan, check_overrides, plan_for, without_partners
