@@ -31,6 +31,7 @@ the picture as coins that are known to have come up. Here are the five small one
 (`python -m benchmarks --sampler sumout gibbs jags`); the large ones were not measured."""
 PLACE = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 STUDIES = {"survey": "Survey", "gmm": "GMM", "hmm": "HMM"}
+FEWEST = 50  # effective draws of four chains, below which they are in different places and a rate says nothing
 QUIET = 2.0  # the load of a run on two cores of its own
 
 
@@ -153,8 +154,9 @@ def pymc() -> str:
     for row in kept["rows"]:
         mine = ours[row["model"]]
         ratios = [mine["ess"] / mine[key] / (row["ess"] / row[key]) for key in ("first", "sampling")]
+        shown = [times(ratio, 1.0) for ratio in ratios] if row["ess"] >= FEWEST else ["chains apart"] * len(ratios)
         if row is not mine:
-            rows.append((row["model"].replace("_", " "), row["sampler"], *(times(ratio, 1.0) for ratio in ratios)))
+            rows.append((row["model"].replace("_", " "), row["sampler"], *shown))
     header = ("model", "peer", "first call: sumout's ESS/s over its", "sampling alone: sumout's ESS/s over its")
     return f"{about(kept)}\n\n{aligned(header, rows)}"
 

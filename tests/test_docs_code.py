@@ -26,7 +26,7 @@ GIVEN = {
     "docs/results.md": {},
     "docs/coming_from.md": {"y": RNG.integers(0, 2, size=(20, 3)), "key": jax.random.key(0)},
     "docs/front_ends.md": {"data": RNG.normal(size=100)},
-    "docs/minibatches.md": {"y": RNG.normal(size=20_000)},
+    "docs/minibatches.md": {"y": RNG.normal(size=50_000) + 2 * (RNG.random(50_000) < 0.3)},
 }
 QUICK = ("README.md", "docs/getting_started.md", "docs/results.md")
 ELSEWHERE = {"docs/own_loops.md", "docs/several_machines.md"}  # the latter needs several processes

@@ -51,6 +51,19 @@ def test_unused_arguments():
     assert "the model was given 'x', on whose values nothing depends" in found(unused, Y, Y)
 
 
+def by_name(table, ignored):
+    del ignored
+    mixture(table["y"])
+
+
+def test_a_table_may_have_more_columns_than_are_used():
+    """An entry of a dict likewise; only an argument of which nothing is used is named."""
+    table = {"x": Y, "y": Y}
+    said = found(by_name, table, table)
+    assert "the model was given 'ignored', on whose values nothing depends" in said
+    assert "table" not in said
+
+
 def test_numbers_that_are_never_read():
     """Of a switch that is off nothing depends on its value, either, but it is read."""
     program = sumout.program(misnamed, Y, 3, scale=1.0, verbose=False)

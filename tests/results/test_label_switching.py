@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from made_up_runs import CHAINS, complaints, tree_of
+from made_up_runs import CHAINS, autoregressive, complaints, tree_of
 
 
 def two_components(rng, orders):
@@ -63,3 +63,11 @@ def test_transitions_between_switched_states_are_part_of_the_labels():
     _, text = complaints(tree_of(posterior))
     assert "components of mu, rates switch between chains" in text
     assert "disagree" not in text
+
+
+def test_coefficients_that_are_slow_only_have_no_labels():
+    """A few hundred effective draws of twelve coefficients: to put them in another order in each chain looks better."""
+    slow = autoregressive(np.random.default_rng(1), 370, (12,))
+    _, text = complaints(tree_of({"b": slow}))
+    assert "labels" not in text
+    assert "worth only" in text

@@ -1,6 +1,7 @@
 """Checks of data: is anything observed, and does the density depend on all that the model was given?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import jax
 
@@ -25,15 +26,22 @@ def check_observed(exam: Examination) -> Iterator[Finding]:
 def check_arguments(exam: Examination) -> Iterator[Finding]:
     """An argument that the density does not depend on was most often forgotten, or another one used in its place."""
     program = exam.program.source or exam.program
-    unused = _unused(program)
-    of_one = {name.partition(".")[0] for name in unused}  # the argument that the data are of
-    unused += [name for name in program.unread if name not in of_one]
+    unused = [*_whole(_unused(program), program.data), *program.unread]
+    unused = list(dict.fromkeys(unused))
     if unused:
         named = ", ".join(f"'{name}'" for name in unused)
         yield Finding(
             f"the model was given {named}, on {'whose values' if len(unused) == 1 else 'the values of which'} nothing "
             "depends: neither the density nor a deterministic. Use it where it was meant to be used, or leave it out."
         )
+
+
+def _whole(unused: list[str], data: Mapping[str, Any]) -> Iterator[str]:
+    """Arguments of which nothing is used: a table may have more columns than a model needs, and a dict more entries."""
+    for argument in dict.fromkeys(name.partition(".")[0] for name in unused):
+        arrays = [name for name in data if name.partition(".")[0] == argument]
+        if set(arrays) <= set(unused):
+            yield argument if len(arrays) > 1 else arrays[0]
 
 
 def _unused(program: Program) -> list[str]:

@@ -127,7 +127,8 @@ def _switched_labels(idata: "xr.DataTree", mixing: Mixing) -> tuple[str, set[str
     others = {name: np.asarray(posterior[name].values) for name in set(mixing.names.values()) - set(x)}
     least = min(mixing.effective[row] for row in mixing.names if mixing.names[row] in x)
     enough = max(mixing.enough, TIMES_BETTER * least)
-    found = find_switching(x, z, others, lambda value: _agrees(value, mixing, enough))
+    apart = {mixing.names[row] for row in mixing.apart}
+    found = find_switching(x, z, others, apart, lambda value: _agrees(value, mixing, enough))
     names = {name for switching in found for name in switching.names}
     if not found:
         return "", names

@@ -7,12 +7,13 @@ spreads, is tried first; then one for each draw, which sorts one of the variable
 after it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 MOST_COMPONENTS = 20  # longer axes are not taken for components
+CLEARER = 1.5  # times as far apart when sorted as independent ones, of which 150 effective draws come to 1.2 at most
 
 Draws = Mapping[str, np.ndarray]  # axes (chain, draw) in front
 Permutations = np.ndarray  # (chain, draw, K): new component k is the old one of that number
@@ -33,13 +34,17 @@ class Switching:
     is_within: bool
 
 
-def find_switching(x: Draws, z: Draws, others: Draws, agrees: Callable[[np.ndarray], bool]) -> list[Switching]:
+def find_switching(
+    x: Draws, z: Draws, others: Draws, apart: Collection[str], agrees: Callable[[np.ndarray], bool]
+) -> list[Switching]:
     """What of the variables is explained by labels.
 
     Args:
         x: continuous variables about which chains disagree, or that mix too slowly.
         z: such discrete ones, by values.
         others: the other continuous variables.
+        apart: those about which chains disagree. Where chains are slow only, an order for each of them can but match
+            noise with noise.
         agrees: whether the chains of a variable agree and mix.
     """
     found, left = [], dict(x)
@@ -52,7 +57,7 @@ def find_switching(x: Draws, z: Draws, others: Draws, agrees: Callable[[np.ndarr
         group = {name: value for name, value in left.items() if num in value.shape[2:]}
         labels = {name: value for name, value in z.items() if are_labels(value, num)}
         for order, by, is_within in _orders(group, num):
-            if is_within and num in maybe_ordered:
+            if num in maybe_ordered if is_within else not group.keys() & set(apart):
                 continue
             mended = [name for name, value in group.items() if any(map(agrees, _relabelled(value, order)))]
             if mended:
@@ -70,14 +75,30 @@ def _orders(group: Draws, num: int) -> Iterator[tuple[Permutations, str, bool]]:
     vectors = {name: value for name, value in group.items() if value.shape[2:] == (num,)}
     clearest = sorted(vectors, key=lambda name: -_separation(vectors[name]))
     yield _match_chains(group, num), (clearest or list(group))[0], False
-    for name in clearest:
+    for name in filter(lambda name: _keep_clear(vectors[name]), clearest):
         yield np.argsort(vectors[name], axis=-1), name, True
 
 
 def _separation(vector: np.ndarray) -> float:
     """How far apart the sorted components are, by their spreads."""
-    in_order = np.sort(vector, axis=-1).reshape(-1, vector.shape[-1])
-    return float((np.diff(in_order.mean(axis=0)) / (in_order.std(axis=0).mean() + 1e-300)).min())
+    return float(_gaps(vector.reshape(-1, vector.shape[-1])).min())
+
+
+def _keep_clear(vector: np.ndarray) -> bool:
+    """Whether components keep clear of each other at every draw: where one is, no other is.
+
+    Independent coefficients mix faster once they are sorted, too, though nothing switches. But with the draws of each
+    shuffled, which leaves independent ones what they are, they are sorted as far apart as before.
+    """
+    flat = vector.reshape(-1, vector.shape[-1])
+    shuffled = np.random.default_rng(0).permuted(flat, axis=0)
+    return bool((_gaps(flat) > CLEARER * _gaps(shuffled)).any())
+
+
+def _gaps(columns: np.ndarray) -> np.ndarray:
+    """Between sorted neighbours, in the mean spread."""
+    in_order = np.sort(columns, axis=-1)
+    return np.diff(in_order.mean(axis=0)) / (in_order.std(axis=0).mean() + 1e-300)
 
 
 def _is_ordered(value: np.ndarray) -> bool:
