@@ -35,7 +35,7 @@ def clip(p):
 
 
 DECIDED = {
-    "a probability that was clipped is neither 0 nor 1": lambda x: (clip(jax.nn.sigmoid(x)) == 0) | (1 == clip(x)),
+    "a probability that was clipped is neither 0 nor 1": lambda x: (clip(jax.nn.sigmoid(x)) == 0) | (clip(x) == 1),
     "what was clipped is not clipped again": lambda x: clip(clip(x)),
     "nor where only parts of it are looked at": lambda x: clip(jnp.stack([clip(x), clip(x)])[0, 2:]),
     "a case of two that are in range": lambda x: jnp.where(x > 1, clip(x), 0.25) < -1,

@@ -53,8 +53,9 @@ WRITTEN_OUT_VALUES = 4
 # Values of a site whose weights are handled in one pass over the columns; with more, each stage is a pass of its own,
 # or XLA would compute the table again in every stage.
 ONE_PASS_VALUES = 8
-# Values whose running sum is written out for a draw of many columns: 64 values of 100 take 3.9 µs instead of 8.5; and of
-# a single one, as the joint values of a small component are: 64 take 0.2 µs either way, but written out 460 equations.
+# Values whose running sum is written out for a draw of many columns, where 64 values of 100 take 3.9 µs instead of 8.5;
+# and of a single one, as the joint values of a small component are: 64 take 0.2 µs either way, written out in 460
+# equations.
 WRITTEN_OUT_DRAW, WRITTEN_OUT_LONE_DRAW = 64, 8
 # Levels of an elimination tree. It was 32 while a loop cost more than a short level; now 16 levels of 3 × 3 take 8 to
 # 10 µs either way, and written out the loop around them took 8 s of CPU to compile instead of 4.
