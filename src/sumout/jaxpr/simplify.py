@@ -129,7 +129,8 @@ class _Editor:
     def _range(self, atom: Atom) -> Range | None:
         """Between which numbers its elements are; None if that is not known."""
         if isinstance(atom, Literal):
-            return range_of(np.asarray(atom.val, atom.aval.dtype)) if _is_plain(atom.val) else None
+            aval: Any = atom.aval
+            return range_of(np.asarray(atom.val, aval.dtype)) if _is_plain(atom.val) else None
         if atom in self.constants and atom not in self._ranges:
             found = self._known(atom)
             return None if found is None else range_of(found)
