@@ -53,8 +53,10 @@ WRITTEN_OUT_VALUES = 4
 # Values of a site whose weights are handled in one pass over the columns; with more, each stage is a pass of its own,
 # or XLA would compute the table again in every stage.
 ONE_PASS_VALUES = 8
-# Values whose running sum is written out for a draw.
-WRITTEN_OUT_DRAW = 64
+# Values whose running sum is written out for a draw of many columns, where 64 values of 100 take 3.9 µs instead of 8.5;
+# and of a single one, as the joint values of a small component are: 64 take 0.2 µs either way, written out in 460
+# equations.
+WRITTEN_OUT_DRAW, WRITTEN_OUT_LONE_DRAW = 64, 8
 # Levels of an elimination tree. It was 32 while a loop cost more than a short level; now 16 levels of 3 × 3 take 8 to
 # 10 µs either way, and written out the loop around them took 8 s of CPU to compile instead of 4.
 WRITTEN_OUT_LEVELS = 8
@@ -73,6 +75,9 @@ SMALL_TABLE = 72
 
 SMALL_FACTOR = 64  # elements of factor arrays that are handled together with other small ones
 FEW_RUNS = 8  # slices that are taken one by one; with more, a box or a gather
+# Likewise of small factor arrays, of which each owner has one element. A clique of nine sites has eight for its pairs:
+# value and gradient take 6.5 µs by slices and by a gather, and 0.9 and 0.6 s to compile.
+FEW_SMALL_RUNS = 4
 # Times as many elements that a box of an array may have as are wanted of it. The others are masked, which is cheap; to
 # look elements up takes as long as some dozen of those, and the derivative of that, a scatter, some 25 ns each.
 BOX_WASTE = 16

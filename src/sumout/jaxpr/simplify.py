@@ -23,6 +23,7 @@ from jax.interpreters import partial_eval
 from sumout.errors import note_unforeseen
 from sumout.jaxpr.numpy_evaluation import compute, is_known_to_numpy
 from sumout.jaxpr.primitives import Kind, row_of
+from sumout.jaxpr.ranges import Range, bounded, decided, range_of, range_of_result
 from sumout.jaxpr.walk import Atom, body, run, variables
 
 WHOLE = frozenset(("random_words",))  # of calls, those that are long and often the same: traced once, they stay calls
@@ -72,6 +73,7 @@ class _Editor:
         self.constants: dict[Var, Any] = {}
         self._numbers: dict[Var, Literal] = {}  # that an array repeats
         self._negated: dict[Var, Atom] = {}
+        self._ranges: dict[Var, Range] = {}
         self._written: dict[Any, list[Atom]] = {}
 
     def constant(self, value: Any, like: Var) -> Atom:
@@ -98,7 +100,10 @@ class _Editor:
             same = _attempt(self._same, eqn, operands)
             if same is not None:
                 return [same]
-        key = _signature(eqn, operands)
+            outcome = _attempt(self._decided, eqn, operands)
+            if outcome is not None:
+                return [outcome]
+        key = _signature(eqn, operands, self.is_final)
         if key is not None and key in self._written:
             return self._written[key]
         results = _attempt(self._folded, eqn, operands) or self._as_it_is(eqn, operands)
@@ -117,7 +122,28 @@ class _Editor:
             self._numbers[results[0]] = operands[0]
         if eqn.primitive.name == "neg":
             self._negated[results[0]] = operands[0]
+        if len(results) == 1 and (found := range_of_result(eqn, list(map(self._range, operands)))):
+            self._ranges[results[0]] = found
         return list(results)
+
+    def _range(self, atom: Atom) -> Range | None:
+        """Between which numbers its elements are; None if that is not known."""
+        if isinstance(atom, Literal):
+            aval: Any = atom.aval
+            return range_of(np.asarray(atom.val, aval.dtype)) if _is_plain(atom.val) else None
+        if atom in self.constants and atom not in self._ranges:
+            found = self._known(atom)
+            return None if found is None else range_of(found)
+        return self._ranges.get(atom)
+
+    def _decided(self, eqn: Any, operands: list[Atom]) -> Atom | None:
+        """What an equation comes to by the ranges of its operands: a truth, or one of them; None for most."""
+        out, ranges = eqn.outvars[0].aval, list(map(self._range, operands))
+        truth = decided(eqn, ranges)
+        if truth is not None:
+            return self._spread(np.asarray(truth), out)
+        kept = bounded(eqn, ranges, [self._number(operand) is not None for operand in operands])
+        return None if kept is None else _fitting(operands[kept], out)
 
     def _number(self, atom: Atom) -> Any:
         """The number that it is or repeats; None if it is not known, or not one."""
@@ -221,8 +247,11 @@ def _is_extended(aval: Any) -> bool:
     return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
 
 
-def _signature(eqn: Any, operands: list[Atom]) -> Any:
-    """What two equations have in common that compute the same; None if that cannot be told."""
+def _signature(eqn: Any, operands: list[Atom], is_final: bool) -> Any:
+    """What two equations have in common that compute the same; None if that cannot be told.
+
+    Primitives of one name compute the same, but may be differentiated by different rules.
+    """
     if row_of(eqn).kind is Kind.BARRIER:
         return None
     values = [np.asarray(v.val) if isinstance(v, Literal) else None for v in operands]
@@ -230,7 +259,7 @@ def _signature(eqn: Any, operands: list[Atom]) -> Any:
         v if value is None else (value.dtype, value.tobytes()) for v, value in zip(operands, values, strict=True)
     )
     params = tuple(sorted(eqn.params.items(), key=lambda item: item[0]))
-    key = eqn.primitive, atoms, params
+    key = eqn.primitive.name if is_final else eqn.primitive, atoms, params
     try:
         hash(key)
     except TypeError:

@@ -196,7 +196,8 @@ class Ascents:
 
         self._gradient = attentive_jit(target.value_and_gradient)
         calls = 1 if self.is_small else USUAL_CHAINS
-        self._step = Ahead(step, times=calls * sum(map(len, self._rounds)))
+        # Of two rounds the second is seldom needed: where it is, it takes a little longer than if it had been foreseen.
+        self._step = Ahead(step, times=calls * len(first))
 
     @property
     def data(self) -> Data:

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from sumout.compile.policy import BOX_WASTE, FEW_RUNS, SMALL_FACTOR, WASTE
+from sumout.compile.policy import BOX_WASTE, FEW_RUNS, FEW_SMALL_RUNS, SMALL_FACTOR, WASTE
 from sumout.jaxpr.spread import Combination
 from sumout.structure.structure import Structure
 from sumout.tables.weighted_sums import sum_combination
@@ -46,7 +46,7 @@ class Sums:
         for bundle, owned in zip(self.bundles, self.owned, strict=True):
             first = factors[bundle[0]]
             found = None
-            if len(bundle) == 1 and isinstance(first, Combination):
+            if len(bundle) == 1 and isinstance(first, Combination) and not _is_small_look_up(owned, first.shape):
                 found = sum_combination(first, owned, self.size, total.dtype)
             if found is not None:
                 total += found
@@ -86,6 +86,12 @@ class Sums:
     def owners(self) -> np.ndarray:
         """Which owners have an element, for sums that are uniform or small."""
         return self.owned[0].owners(self.size)
+
+
+def _is_small_look_up(owned: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a few elements are looked up, one for each owner: nothing is summed, and once will do for all parts."""
+    is_one_each = isinstance(owned, Runs) or (isinstance(owned, Listing) and owned.elements.shape[-1] == 1)
+    return is_one_each and prod(shape) <= SMALL_FACTOR
 
 
 def _is_one_each(owned: Any) -> bool:
@@ -420,8 +426,9 @@ def _runs(elements: np.ndarray, owners: np.ndarray) -> tuple[Run, ...] | None:
     elements, owners = elements[order], owners[order]
     steps = np.stack([np.diff(owners), np.diff(elements)], axis=1)
     runs, start = [], 0
+    most = FEW_RUNS if len(elements) > SMALL_FACTOR else FEW_SMALL_RUNS
     while start < len(elements):
-        if len(runs) == FEW_RUNS:
+        if len(runs) == most:
             return None
         follows = (steps[start:] == steps[start]).all(axis=1) if start < len(steps) else np.zeros(0, bool)
         count = 1 + (len(follows) if follows.all() else int(np.argmin(follows)))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from sumout.compile.policy import ONE_PASS_VALUES, WRITTEN_OUT_DRAW, WRITTEN_OUT_VALUES
+from sumout.compile.policy import ONE_PASS_VALUES, WRITTEN_OUT_DRAW, WRITTEN_OUT_LONE_DRAW, WRITTEN_OUT_VALUES
 from sumout.randomness import uniform
 
 
@@ -69,7 +69,7 @@ def invert(log_weights: Float[Array, "K n"], level: Float[Array, " n"]) -> Array
     """
     weights, total = scale_weights(log_weights)
     num_values = len(weights)
-    if num_values <= WRITTEN_OUT_DRAW:
+    if _is_written_out(weights):
         running, which = jnp.zeros_like(total), jnp.zeros(total.shape, int)
         for k in range(num_values - 1):
             running = running + weights[k]
@@ -90,8 +90,13 @@ def scale_weights(log_weights: Float[Array, "K n"]) -> tuple[Float[Array, "K n"]
     stage = (lambda array: array) if num_values <= ONE_PASS_VALUES else jax.lax.optimization_barrier
     log_weights = stage(log_weights)
     weights = stage(jnp.exp(log_weights - _highest(log_weights)))
-    total = reduce(jnp.add, weights) if num_values <= WRITTEN_OUT_DRAW else weights.sum(axis=0)
+    total = reduce(jnp.add, weights) if _is_written_out(weights) else weights.sum(axis=0)
     return weights, stage(total)
+
+
+def _is_written_out(weights: Float[Array, "K n"]) -> bool:
+    """Whether their running sums are."""
+    return len(weights) <= (WRITTEN_OUT_DRAW if weights.size > len(weights) else WRITTEN_OUT_LONE_DRAW)
 
 
 def _highest(log_weights: Float[Array, "K n"]) -> Float[Array, " n"]:
