@@ -79,3 +79,12 @@ def test_batches(depth, columns):
     for i, (table, single) in enumerate(zip(tables, singles, strict=True)):
         expected = gradients(_in_logarithms, table, linked, single, is_padding)
         assert_same(jax.tree.map(lambda array, i=i: array[i], each), expected)
+
+
+def test_masks_that_are_the_same_everywhere_may_be_left_out():
+    table, _, single, _ = chains()
+    linked, is_padding = jnp.ones((LEVELS - 1, COLUMNS), bool), jnp.zeros((LEVELS, COLUMNS), bool)
+    for arguments in ((None, single, None), (linked, single, None), (None, single, is_padding)):
+        assert_same(gradients(log_totals, table, *arguments), gradients(log_totals, table, linked, single, is_padding))
+    batched = jax.vmap(lambda single: log_totals(table, None, single, None))(jnp.stack([single, 2 * single]))
+    assert_same(batched[1], log_totals(table, None, 2 * single, None))
