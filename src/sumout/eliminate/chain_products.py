@@ -4,14 +4,16 @@ With T_l the table of level l and S_l what it has of its own, the sum over a cha
 
     Z = Σ exp(S_0 + T_0 + S_1 + … + T_{L−1} + S_L) = exp(Σ c_l) · w_0 E_0 w_1 E_1 … w_L
 
-with E = exp(T − max T), w = exp(S − max S) and c the maxima. All exponentials are taken outside of the loop, which is
-left with K² multiplications for each level and chain; where the table is one for all levels there is one E.
+with E = exp(T − max T), w = exp(S) / Σ exp(S) and c the logarithms of what that divides by. All exponentials are taken
+outside of the loop, which is left with K² multiplications for each level and chain; where the table is one for all
+levels there is one E.
 
-Each factor is at most 1. What falls below the smallest normal number ε₀ is lost: at each level up to K ε₀ of a number
-that later factors, none above 1, do not make larger. So Z is off by at most K² L ε₀, and where Z ≥ K² L ε₀ / ε that is
-less than its last place ε. Where Z is smaller, as in long chains, sum and derivative are taken in logarithms. That is
-decided for all chains that are run side by side: so it stays a branch, of which one side is run. What is impossible
-(−∞) is a factor of zero, and exact.
+No E is above 1, and the w of a level sum to 1. So no product from the left is above 1, and those from the right sum to
+1 at most: nothing overflows, and what is lost at a level, as it falls below the smallest normal number ε₀, counts no
+more than it did there. At each level that is up to K ε₀ of each of K numbers. So Z is off by at most K² L ε₀, and where
+Z ≥ K² L ε₀ / ε that is less than its last place ε. Where Z is smaller, as in long chains, sum and derivative are taken
+in logarithms. That is decided for all chains that are run side by side: so it stays a branch, of which one side is run.
+What is impossible (−∞) is a factor of zero, and exact.
 
 With p_l the products from the left, up to level l, and λ_l those from the right, by which Z is divided, the derivative
 by S_l is w_l p_l λ_l, that by T_l is w p E λ: probabilities of one value, and of a pair of values.
@@ -105,6 +107,9 @@ def _forward(table: Array, linked: Array | None, single: Array, is_padding: Arra
     """The logarithm; whether nothing that counts was lost; E, w, p and Z."""
     factors, highest = _shifted(table, (-3, -2))
     weights, largest = _shifted(single, (-2,))
+    whole = weights.sum(axis=1)
+    whole = jnp.where(whole == 0, 1.0, whole)
+    weights, largest = weights / whole[:, None], largest + jnp.log(whole)
     num_levels, num_values, _ = single.shape
 
     def step(p: Array, level: Levels) -> tuple[Array, Array]:
