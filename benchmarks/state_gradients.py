@@ -75,44 +75,42 @@ def jolly_seber(scale):
 
 
 def explicit_durations(scale):
-    """Three regimes, the time in each of which is known up to its probabilities: a regime goes on until it is over."""
+    """Three regimes that end with a probability of their own after each number of steps, up to 30."""
     length, regimes, longest = 500 * scale, 3, 30
     y = np.random.default_rng(1).normal(size=length)
 
     def priors():
         log_odds = numpyro.sample("log_odds", dist.Normal(0, 1).expand([regimes, longest]).to_event(2))
         mu = numpyro.sample("mu", dist.Normal(0, 3).expand([regimes]).to_event(1))
-        ends = jax.nn.sigmoid(log_odds - 2).at[:, -1].set(1.0)
-        moves = numpyro.sample("moves", dist.Dirichlet(jnp.ones(regimes)).expand([regimes]).to_event(1))
-        return ends, mu, moves
+        return jax.nn.sigmoid(log_odds - 2), mu
 
     def model(y):
-        ends, mu, moves = priors()
+        ends, mu = priors()
 
         def step(carry, y):
-            regime, time = carry
-            over = numpyro.sample("over", dist.Bernoulli(ends[regime, time]))
-            new = numpyro.sample("new", dist.Categorical(jnp.where(over == 1, moves[regime], jnp.eye(regimes)[regime])))
-            time = jnp.where(over == 1, 0, jnp.minimum(time + 1, longest - 1))
-            numpyro.sample("y", dist.Normal(mu[new], 1.0), obs=y)
-            return (new, time), None
+            before, time = carry
+            end = ends[before, time]
+            z = numpyro.sample("z", dist.Categorical(jnp.where(jnp.arange(regimes) == before, 1 - end, end / 2)))
+            numpyro.sample("y", dist.Normal(mu[z], 1.0), obs=y)
+            return (z, jnp.where(z == before, jnp.minimum(time + 1, longest - 1), 0)), None
 
         scan(step, (0, 0), y)
 
     def by_hand(y):
-        ends, mu, moves = priors()
+        ends, mu = priors()
+        moves = (1 - jnp.eye(regimes)) / (regimes - 1)
+        seen = jnp.exp(dist.Normal(mu, 1.0).log_prob(y[:, None]))
 
-        def step(carry, y):
+        def step(carry, seen):
             alpha, total = carry
-            over = (alpha * ends).sum(1) @ moves
-            stays = alpha * (1 - ends)
+            over, stays = (alpha * ends).sum(1) @ moves, alpha * (1 - ends)
             moved = jnp.concatenate([over[:, None], stays[:, :-2], stays[:, -2:-1] + stays[:, -1:]], axis=1)
-            moved = moved * jnp.exp(dist.Normal(mu, 1.0).log_prob(y))[:, None]
+            moved = moved * seen[:, None]
             whole = moved.sum()
             return (moved / whole, total + jnp.log(whole)), None
 
         start = jnp.zeros((regimes, longest)).at[0, 0].set(1.0)
-        (_, total), _ = lax.scan(step, (start, 0.0), y)
+        (_, total), _ = lax.scan(step, (start, 0.0), seen)
         numpyro.factor("y", total)
 
     return Case(model, by_hand, (y,))

@@ -23,6 +23,7 @@ from sumout.randomness import uniform
 from sumout.tables.logsumexp import invert, log_sum_exp
 
 NONE = -1  # in lists of entries: there is none
+ALL = slice(None)  # levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +45,13 @@ class Maps:
         """Whether it is the same for all levels and columns."""
         return self.out.ndim == 1
 
-    def by_level(self) -> tuple[Any, Any]:
-        """What a step needs of its level."""
-        return (None, None) if self.is_one else (jnp.asarray(self.out), tuple(map(jnp.asarray, self.lists)))
+    def by_level(self, span: slice = ALL) -> tuple[Any, Any]:
+        """What steps at some levels need of their level."""
+        return (
+            (None, None)
+            if self.is_one
+            else (jnp.asarray(self.out[span]), tuple(jnp.asarray(x[span]) for x in self.lists))
+        )
 
     def collect(self, filled: Float[Array, "n C"], lists: Any, reduce: Callable[..., Array]) -> Float[Array, "S C"]:
         """The entries that lead to each state, reduced."""
@@ -102,9 +107,18 @@ class StateChains:
         levels, columns, _ = self.sites.shape
         return levels * columns * self.num_states * self.num_values
 
-    def log_total(self, table: Float[Array, "L n C"]) -> Float[Array, ""]:
-        """The logarithm of the sum over all joint values, summed over the columns."""
-        return self._log_totals(table).sum()
+    def log_total(self, table: Float[Array, "L n C"], shared: Float[Array, "l n 1"] | None = None) -> Float[Array, ""]:
+        """The logarithm of the sum over all joint values, summed over the columns.
+
+        Args:
+            table: of all levels, or of those that follow the shared ones.
+            shared: the table of the first levels, if it is the same in all columns: they are gone through once.
+        """
+        first = jnp.asarray(self._begin, table.dtype)
+        if shared is not None:
+            first = self._messages(slice(0, len(shared)))(shared, first)
+        first = jnp.broadcast_to(first, (self.num_states, table.shape[-1]))
+        return self._messages(slice(len(self.sites) - len(table), None))(table, first)[0].sum()
 
     def draw(self, key: Array, table: Float[Array, "L n C"]) -> Int[Array, "L C 1"]:
         """For each site the number of a value: one joint draw."""
@@ -161,8 +175,10 @@ class StateChains:
     def _begin(self) -> np.ndarray:
         return np.where(np.arange(self.num_states) == self.start, 0.0, -np.inf)[:, None]
 
-    def _fill(self, table: Float[Array, "L n C"], reduce: Callable[..., Array]) -> tuple[Array, Array]:
-        """B of all levels, and the messages after each; after the last the total, for whatever state."""
+    def _fill(
+        self, table: Float[Array, "l n C"], reduce: Callable[..., Array], first: Array | None = None, span: slice = ALL
+    ) -> tuple[Array, Array]:
+        """B of some levels, and the messages after each; after the last of all the total, for whatever state."""
         begin = jnp.asarray(self._begin, table.dtype)
 
         def step(message: Array, level: Any) -> tuple[Array, Array]:
@@ -171,45 +187,54 @@ class StateChains:
             after = jnp.where(is_padding, begin, after)
             return after, after
 
-        first = jnp.broadcast_to(begin, (self.num_states, table.shape[-1]))
-        _, after = lax.scan(step, first, (table, self._padding, self.maps.by_level()))
+        first = jnp.broadcast_to(begin if first is None else first, (self.num_states, table.shape[-1]))
+        _, after = lax.scan(step, first, (table, self._padding_of(table, span), self.maps.by_level(span)))
         filled = self._add(jnp.concatenate([first[None], after[:-1]]), table)
+        if span.stop is not None:
+            return filled, after
         total = jnp.broadcast_to(reduce(filled[-1:]), first.shape)
         return filled, jnp.concatenate([after[:-1], total[None]])
+
+    def _padding_of(self, table: Array, span: slice) -> np.ndarray:
+        """Which cells of some levels are padding; levels that columns share have none."""
+        return self._padding[span][..., : table.shape[-1]]
 
     def _add(self, message: Float[Array, "*l S C"], table: Float[Array, "*l n C"]) -> Float[Array, "*l n C"]:
         """Messages and tables; a state that is not reached has no say, whatever the table has there."""
         wide = jnp.repeat(message, self.num_values, axis=-2)
         return jnp.where(wide == -jnp.inf, -jnp.inf, wide + table)
 
-    def _given(self, table: Float[Array, "L n C"]) -> tuple[Array, Array]:
+    def _given(
+        self, table: Float[Array, "l n C"], first: Array | None = None, span: slice = ALL
+    ) -> tuple[Array, Array]:
         """The log probability of each entry given the state it leads to; and the last messages."""
-        filled, after = self._fill(table, log_sum_exp)
-        if self.maps.out.ndim == 3:
-            known = jnp.take_along_axis(after, jnp.asarray(self.maps.out % self.num_states), axis=1)
-        elif self.maps.out.ndim == 2:
-            known = jax.vmap(lambda states, out: states[out])(after, jnp.asarray(self.maps.out))
+        filled, after = self._fill(table, log_sum_exp, first, span)
+        out = self.maps.out if self.maps.is_one else self.maps.out[span]
+        if out.ndim == 3:
+            known = jnp.take_along_axis(after, jnp.asarray(out % self.num_states), axis=1)
+        elif out.ndim == 2:
+            known = jax.vmap(lambda states, out: states[out])(after, jnp.asarray(out))
         else:
-            known = after[:, self.maps.out]
-        is_entry = self.maps.out != NONE
+            known = after[:, out]
+        is_entry = out != NONE
         is_entry = is_entry.reshape((-1, *is_entry.shape[1:], 1)[-3:] if is_entry.ndim < 3 else is_entry.shape)
-        is_reached = is_entry & (known > -jnp.inf) & ~self._padding
+        is_reached = is_entry & (known > -jnp.inf) & ~self._padding_of(table, span)
         return jnp.where(is_reached, filled - jnp.where(is_reached, known, 0.0), -jnp.inf), after[-1]
 
-    @cached_property
-    def _log_totals(self) -> Callable[[Array], Array]:
-        """The log total of each column, with its derivative."""
+    def _messages(self, span: slice) -> Callable[[Array, Array], Array]:
+        """The messages after some levels, from their table and the messages before them, with derivatives."""
 
         @jax.custom_vjp
-        def log_totals(table: Float[Array, "L n C"]) -> Float[Array, " C"]:
-            return self._fill(table, log_sum_exp)[1][-1, 0]
+        def messages(table: Float[Array, "l n C"], first: Float[Array, "S C"]) -> Float[Array, "S C"]:
+            return self._fill(table, log_sum_exp, first, span)[1][-1]
 
-        def forward(table: Array) -> tuple[Array, Array]:
-            given, last = self._given(table)
-            return last[0], given
+        def forward(table: Array, first: Array) -> tuple[Array, Array]:
+            given, last = self._given(table, first, span)
+            return last, given
 
-        def backward(given: Array, gradient: Array) -> tuple[Array]:
-            first = jnp.broadcast_to(gradient, (self.num_states, given.shape[-1]))
+        def backward(given: Array, gradient: Array) -> tuple[Array, Array]:
+            if span.stop is None:  # all states after the last level stand for the same total
+                gradient = jnp.broadcast_to(gradient.sum(axis=0), gradient.shape)
 
             def step(after: Array, level: Any) -> tuple[Array, Array]:
                 weights, is_padding, (out, _) = level
@@ -217,11 +242,12 @@ class StateChains:
                 before = each.reshape(self.num_states, self.num_values, -1).sum(axis=1)
                 return jnp.where(is_padding, after, before), each
 
-            levels = (jnp.exp(given), self._padding, self.maps.by_level())
-            return (lax.scan(step, first, levels, reverse=True)[1],)
+            levels = (jnp.exp(given), self._padding_of(given, span), self.maps.by_level(span))
+            before, by_table = lax.scan(step, gradient, levels, reverse=True)
+            return by_table, before
 
-        log_totals.defvjp(forward, backward)
-        return log_totals
+        messages.defvjp(forward, backward)
+        return messages
 
     def _choose(
         self, filled: Float[Array, "L n C"], choose: Callable[[Array, Array], Array], hints: Array
