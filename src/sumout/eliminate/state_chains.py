@@ -8,7 +8,7 @@ scattered. The derivative by the table is the probability of each entry, which g
 look-ups the other way. In front of a path that is shorter than others stands padding, where nothing happens yet.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,10 +19,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from sumout.eliminate.lists import NONE, lists_of
+from sumout.eliminate.state_products import is_worth_products, last_message
 from sumout.randomness import uniform
 from sumout.tables.logsumexp import invert, log_sum_exp
 
-NONE = -1  # in lists of entries: there is none
 ALL = slice(None)  # levels
 
 
@@ -116,7 +117,10 @@ class StateChains:
         """
         first = jnp.asarray(self._begin, table.dtype)
         if shared is not None:
-            first = self._messages(slice(0, len(shared)))(shared, first)
+            if self.maps.is_one and is_worth_products(len(shared), self.num_states):
+                first = last_message(shared, self.maps.out, self.start, self.num_states)
+            else:
+                first = self._messages(slice(0, len(shared)))(shared, first)
         first = jnp.broadcast_to(first, (self.num_states, table.shape[-1]))
         return self._messages(slice(len(self.sites) - len(table), None))(table, first)[0].sum()
 
@@ -268,25 +272,6 @@ class StateChains:
         return lax.scan(step, last, levels, reverse=True)[1][..., None]
 
 
-def take_rows(table: Array, rows: np.ndarray) -> Array:
-    """Rows of a table, anything where the number is `NONE`; the derivative adds up by lists, not by a scatter."""
-    lists = _lists(rows, len(table))
-    if lists.size > MOST_SPREAD * len(rows):
-        return table[np.maximum(rows, 0)]
-
-    @jax.custom_vjp
-    def take(table: Array) -> Array:
-        return table[np.maximum(rows, 0)]
-
-    def add_up(_: None, gradient: Array) -> tuple[Array]:
-        wide = jnp.concatenate([gradient, jnp.zeros_like(gradient[:1])])
-        return (wide[lists].sum(axis=1) if lists.shape[1] > 1 else wide[lists[:, 0]],)
-
-    take.defvjp(lambda table: (take(table), None), add_up)
-    return take(table)
-
-
-MOST_SPREAD = 8  # times as many places as rows that lists may have before a scatter takes less time
 MOST_FILLING = 2  # times as many places as entries that the lists of some states may have
 
 
@@ -301,7 +286,7 @@ def number_states(out: np.ndarray, num_states: int) -> np.ndarray:
 def build_maps(out: np.ndarray, num_states: int) -> Maps:
     """Maps from where each entry leads."""
     if out.ndim > 1:
-        return Maps(out, (_lists(out, num_states),))
+        return Maps(out, (lists_of(out, num_states),))
     sizes = np.maximum(np.bincount(out[out != NONE], minlength=num_states), 1)
     lists, start = [], 0
     while start < num_states:
@@ -310,28 +295,6 @@ def build_maps(out: np.ndarray, num_states: int) -> Maps:
         filling = (ends - start) * sizes[start:] / np.cumsum(sizes[start:])
         end = int(ends[np.flatnonzero(filling <= MOST_FILLING)[-1]])
         inside = (out >= start) & (out < end)
-        lists.append(_lists(np.where(inside, out - start, NONE), end - start))
+        lists.append(lists_of(np.where(inside, out - start, NONE), end - start))
         start = end
     return Maps(out, tuple(lists))
-
-
-def _lists(out: np.ndarray, num_states: int) -> np.ndarray:
-    """For each state the entries that lead there: along the axis of entries, two axes of states and of these."""
-    if out.ndim == 3:
-        by_column = [_lists(out[..., c], num_states) for c in range(out.shape[2])]
-        return np.stack(_filled_up(by_column), axis=-1)
-    if out.ndim == 2:
-        return np.stack(_filled_up([_lists(level, num_states) for level in out]))
-    entries = np.flatnonzero(out != NONE)
-    entries = entries[np.argsort(out[entries], kind="stable")]
-    states = out[entries]
-    rank = np.arange(len(states)) - np.searchsorted(states, states)
-    lists = np.full((num_states, int(rank.max(initial=0)) + 1), NONE)
-    lists[states, rank] = entries
-    return lists
-
-
-def _filled_up(lists: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """To the same length of the last axis but for columns."""
-    most = max(one.shape[-1] for one in lists)
-    return [np.pad(one, [(0, 0)] * (one.ndim - 1) + [(0, most - one.shape[-1])], constant_values=NONE) for one in lists]

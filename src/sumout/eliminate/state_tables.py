@@ -17,9 +17,10 @@ from jaxtyping import Array, Float
 
 from sumout.eliminate.fill_tables import Round
 from sumout.eliminate.layout import joint_mask
+from sumout.eliminate.lists import NONE, take_rows
 from sumout.eliminate.merge_states import merge_states
 from sumout.eliminate.settings import make_settings
-from sumout.eliminate.state_chains import NONE, StateChains, build_maps, number_states, take_rows
+from sumout.eliminate.state_chains import StateChains, build_maps, number_states
 from sumout.model.program import Data, Nuisance
 from sumout.patterns.state_groups import Group, Kind
 from sumout.patterns.state_paths import Level, Path, StateList
