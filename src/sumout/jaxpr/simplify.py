@@ -121,16 +121,19 @@ class _Editor:
         if eqn.primitive.name == "neg":
             self._negated[results[0]] = operands[0]
         if eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None:
-            self._reshaped[results[0]] = self._reshaped.get(operands[0], operands[0])
+            self._reshaped[results[0]] = self._before_reshape(operands[0])
         return list(results)
+
+    def _before_reshape(self, atom: Atom) -> Atom:
+        return atom if isinstance(atom, Literal) else self._reshaped.get(atom, atom)
 
     def _reduced(self, eqn: Any, operands: list[Atom]) -> list[Atom] | None:
         """The result of a reduction of what was reshaped for it: of the array itself, whose axes mean something."""
         if row_of(eqn).kind is not Kind.REDUCTION or len(operands) != 1 or len(eqn.outvars) != 1:
             return None
-        whole, out = self._reshaped.get(operands[0]), eqn.outvars[0].aval
-        axes = None if whole is None else same_axes(operands[0].aval.shape, whole.aval.shape, eqn.params["axes"])
-        if whole is None or axes is None:
+        whole, out = self._before_reshape(operands[0]), eqn.outvars[0].aval
+        axes = same_axes(operands[0].aval.shape, whole.aval.shape, eqn.params["axes"])
+        if whole is operands[0] or axes is None:
             return None
         kept = tuple(n for axis, n in enumerate(whole.aval.shape) if axis not in axes)
         if kept != out.shape:
