@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import sumout
+from benchmarks.measured import write_rows
 from sumout.plan.plan import make_plan
 
 REPEATS = 100  # the shortest of many short runs is little disturbed by whatever else the machine does
@@ -542,13 +543,14 @@ def measure(program, found):
     return best
 
 
-def compare_all(cases, description):
-    """Measure cases that are chosen on the command line, and print a table."""
+def compare_all(name, cases, description):
+    """Measure cases that are chosen on the command line, print a table and write it under a name."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--only", nargs="*", default=[case.__name__ for case in cases])
     parser.add_argument("--scale", type=int, default=1, help="times as many rows")
     chosen = parser.parse_args()
     table = Table("structure", "sites", "µs", "by hand, µs", "ratio", title="One gradient, z summed out")
+    rows = []
     for case in cases:
         if case.__name__ not in chosen.only:
             continue
@@ -558,9 +560,11 @@ def compare_all(cases, description):
         sites = sum(site.num_elements for site in program.z.values())
         here, by_hand = best["sumout"], best["by hand"]
         table.add_row(case.__name__, f"{sites:,}", f"{here:.1f}", f"{by_hand:.1f}", f"{here / by_hand:.2f}")
+        rows.append({"structure": case.__name__, "sites": sites, "us": round(here, 2), "by_hand_us": round(by_hand, 2)})
         print(case.__name__, sites, f"{here:.1f} {by_hand:.1f} {here / by_hand:.2f}", flush=True)
     Console().print(table)
+    write_rows(name, rows)
 
 
 if __name__ == "__main__":
-    compare_all(CASES, __doc__)
+    compare_all("gradients", CASES, __doc__)

@@ -1,6 +1,6 @@
 """One gradient of sums along what programs remember, over the time that a recursion written by hand in JAX takes.
 
-Eight structures in which a datum depends on all sites before it, or beside it, by few values of a state only: not yet
+Seven structures in which a datum depends on all sites before it, or beside it, by few values of a state only: not yet
 entered, time since, run lengths, trap response, any, counts in pools, at least k. By hand they are recursions over the
 state by an expert: products of probabilities, scaled at each step, or a closed form. Promised: at most 2.
 
@@ -270,4 +270,4 @@ def at_least_k(scale):
 CASES = (jolly_seber, explicit_durations, run_length, trap_response, any_cause, pools, at_least_k)
 
 if __name__ == "__main__":
-    compare_all(CASES, __doc__)
+    compare_all("state_gradients", CASES, __doc__)
