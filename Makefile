@@ -29,6 +29,8 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.gibbs_sweep
 	$(BIN)/python -m benchmarks.marginal
 	$(BIN)/python -m benchmarks.gradients
+	$(BIN)/python -m benchmarks.state_gradients
+	$(BIN)/python -m benchmarks.linearity
 	$(BIN)/python -m benchmarks.loops
 	$(BIN)/python -m benchmarks.ecology
 	$(BIN)/python benchmarks/large_supports.py

@@ -29,8 +29,8 @@ import sumout
 from benchmarks.measured import write_rows
 from sumout.plan.plan import make_plan
 
-REPEATS = 10
-SECONDS = 0.05  # that one timing takes, about
+REPEATS = 100  # the shortest of many short runs is little disturbed by whatever else the machine does
+SECONDS = 0.005  # that one run takes, about
 
 
 @dataclass(frozen=True)
@@ -532,7 +532,7 @@ def measure(program, found):
     start = time.perf_counter()
     for _ in range(5):
         jax.block_until_ready(alone["by hand"](x))
-    length = int(np.clip(SECONDS / ((time.perf_counter() - start) / 5), 20, 2000))
+    length = int(np.clip(SECONDS / ((time.perf_counter() - start) / 5), 5, 200))
     compiled = {name: in_a_loop(function, length).lower(x).compile() for name, function in found.items()}
     best = dict.fromkeys(compiled, np.inf)
     for _ in range(REPEATS):
@@ -543,14 +543,15 @@ def measure(program, found):
     return best
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=[case.__name__ for case in CASES])
+def compare_all(name, cases, description):
+    """Measure cases that are chosen on the command line, print a table and write it under a name."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--only", nargs="*", default=[case.__name__ for case in cases])
     parser.add_argument("--scale", type=int, default=1, help="times as many rows")
     chosen = parser.parse_args()
     table = Table("structure", "sites", "µs", "by hand, µs", "ratio", title="One gradient, z summed out")
     rows = []
-    for case in CASES:
+    for case in cases:
         if case.__name__ not in chosen.only:
             continue
         program, plan, found = functions(case(chosen.scale))
@@ -562,8 +563,8 @@ def main():
         rows.append({"structure": case.__name__, "sites": sites, "us": round(here, 2), "by_hand_us": round(by_hand, 2)})
         print(case.__name__, sites, f"{here:.1f} {by_hand:.1f} {here / by_hand:.2f}", flush=True)
     Console().print(table)
-    write_rows("gradients", rows)
+    write_rows(name, rows)
 
 
 if __name__ == "__main__":
-    main()
+    compare_all("gradients", CASES, __doc__)

@@ -79,3 +79,20 @@ def test_batches(depth, columns):
     for i, (table, single) in enumerate(zip(tables, singles, strict=True)):
         expected = gradients(_in_logarithms, table, linked, single, is_padding)
         assert_same(jax.tree.map(lambda array, i=i: array[i], each), expected)
+
+
+def test_masks_that_are_the_same_everywhere_may_be_left_out():
+    table, _, single, _ = chains()
+    linked, is_padding = jnp.ones((LEVELS - 1, COLUMNS), bool), jnp.zeros((LEVELS, COLUMNS), bool)
+    for arguments in ((None, single, None), (linked, single, None), (None, single, is_padding)):
+        assert_same(gradients(log_totals, table, *arguments), gradients(log_totals, table, linked, single, is_padding))
+    batched = jax.vmap(lambda single: log_totals(table, None, single, None))(jnp.stack([single, 2 * single]))
+    assert_same(batched[1], log_totals(table, None, 2 * single, None))
+
+
+def test_many_values_that_are_all_as_likely_do_not_overflow():
+    levels, values = 400, 10
+    table, single = jnp.zeros((1, values, values, 1)), jnp.zeros((levels, values, COLUMNS))
+    value, (_, by_single) = jax.value_and_grad(lambda *a: log_totals(a[0], None, a[1], None)[0], (0, 1))(table, single)
+    np.testing.assert_allclose(value, levels * np.log(values))
+    np.testing.assert_allclose(by_single[..., 0], 1 / values)

@@ -84,6 +84,26 @@ def test_arrays_that_repeat_a_number_are_not_laid_out():
     assert_same(closed, simple, jnp.arange(float(size)))
 
 
+def test_what_is_reshaped_to_be_reduced_is_reduced_as_it_stands():
+    array = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 4, 5)))
+    for shape, axes in (
+        ((6, 20), (1,)),
+        ((2, 3, 20), (2,)),
+        ((120,), (0,)),
+        ((2, 12, 5), (0, 2)),
+        ((2, 3, 1, 20), (3, 2)),
+    ):
+        closed, simple = traced(lambda a, shape=shape, axes=axes: jnp.sin(a).reshape(shape).sum(axes), array)
+        assert_same(closed, simple, array)
+        if shape in ((2, 3, 20), (120,)):
+            assert "reshape" not in names(simple)
+    closed, simple = traced(lambda a: a[..., None].reshape(120).sum(0), array)
+    assert "reshape" not in names(simple)
+    assert_same(closed, simple, array)
+    closed, simple = traced(lambda a: a.reshape(6, 20).reshape(8, 15).max(0), array)
+    assert_same(closed, simple, array)
+
+
 def test_rules_for_derivatives_are_kept_until_the_last():
     closed, simple = traced(lambda x: xlogy(0.0, x), jnp.ones(()))
     _, final = traced(lambda x: xlogy(0.0, x), jnp.ones(()), is_final=True)

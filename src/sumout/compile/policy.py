@@ -106,6 +106,9 @@ SLICE_ENTRIES = 4096
 # Joint values of a slice from which sums take products instead of exponentials: 2.7 and 7 times faster at 16 and 32,
 # while logarithms were 1.4 times faster at 8.
 PRODUCT_VALUES = 16
+# Terms of all products of matrices, levels × states³, up to which a path of states that is the same for all columns is
+# summed by these instead of level by level.
+PRODUCT_TERMS = 2**14
 # By how much the largest products along a chain shrink from level to level, where they are to be used: their range is
 # 71 nats in single and 672 in double precision. A judgement; where it is too low, sums are taken twice.
 NATS_A_LEVEL = 1.5

@@ -120,7 +120,8 @@ class Buckets:
         """The logarithm of the sum over all joint values, summed over the trees."""
         single = self._single(tables)
         if self._by_products:
-            return log_totals(*self._shared(tables), single, jnp.asarray(self.is_padding)).sum()
+            is_padding = jnp.asarray(self.is_padding) if self.is_padding.any() else None
+            return log_totals(*self._shared(tables), single, is_padding).sum()
         return self._go_across(tables, single, self._pass_straight(tables, single), _log_sum)[1]
 
     @property
@@ -287,12 +288,15 @@ class Buckets:
         added = add_parts(needed, (self.num_values,) * self.num_axes)
         return added.reshape(-1, own, joint, added.shape[-1])
 
-    def _shared(self, tables: Tables) -> tuple[Float[Array, "depth K J columns"], Array]:
-        """The joint tables of straight levels, in one column if they are the same in all that have them; and which."""
+    def _shared(self, tables: Tables) -> tuple[Float[Array, "depth K J columns"], Array | None]:
+        """The joint tables of straight levels, in one column if they are the same in all that have them; and which.
+
+        None if all have them.
+        """
         straight, columns = self.num_straight, self.sites.shape[1]
         is_one = len(tables.joint) == 1 and tables.joint[0].mask is not None
         if not is_one:
-            return self._joint(tables, 0, straight), jnp.ones((straight, columns), bool)
+            return self._joint(tables, 0, straight), None
         (part,) = tables.joint
         one = Tables(tables.single, (Part(part.content, None, part.levels),))
         mask = part.mask[:straight] if len(part.mask) > 1 else part.mask

@@ -8,7 +8,7 @@ scattered. The derivative by the table is the probability of each entry, which g
 look-ups the other way. In front of a path that is shorter than others stands padding, where nothing happens yet.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,10 +19,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from sumout.eliminate.lists import NONE, lists_of
+from sumout.eliminate.state_products import is_worth_products, last_message
 from sumout.randomness import uniform
 from sumout.tables.logsumexp import invert, log_sum_exp
 
-NONE = -1  # in lists of entries: there is none
+ALL = slice(None)  # levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +46,13 @@ class Maps:
         """Whether it is the same for all levels and columns."""
         return self.out.ndim == 1
 
-    def by_level(self) -> tuple[Any, Any]:
-        """What a step needs of its level."""
-        return (None, None) if self.is_one else (jnp.asarray(self.out), tuple(map(jnp.asarray, self.lists)))
+    def by_level(self, span: slice = ALL) -> tuple[Any, Any]:
+        """What steps at some levels need of their level."""
+        return (
+            (None, None)
+            if self.is_one
+            else (jnp.asarray(self.out[span]), tuple(jnp.asarray(x[span]) for x in self.lists))
+        )
 
     def collect(self, filled: Float[Array, "n C"], lists: Any, reduce: Callable[..., Array]) -> Float[Array, "S C"]:
         """The entries that lead to each state, reduced."""
@@ -102,9 +108,21 @@ class StateChains:
         levels, columns, _ = self.sites.shape
         return levels * columns * self.num_states * self.num_values
 
-    def log_total(self, table: Float[Array, "L n C"]) -> Float[Array, ""]:
-        """The logarithm of the sum over all joint values, summed over the columns."""
-        return self._log_totals(table).sum()
+    def log_total(self, table: Float[Array, "L n C"], shared: Float[Array, "l n 1"] | None = None) -> Float[Array, ""]:
+        """The logarithm of the sum over all joint values, summed over the columns.
+
+        Args:
+            table: of all levels, or of those that follow the shared ones.
+            shared: the table of the first levels, if it is the same in all columns: they are gone through once.
+        """
+        first = jnp.asarray(self._begin, table.dtype)
+        if shared is not None:
+            if self.maps.is_one and is_worth_products(len(shared), self.num_states):
+                first = last_message(shared, self.maps.out, self.start, self.num_states)
+            else:
+                first = self._messages(slice(0, len(shared)))(shared, first)
+        first = jnp.broadcast_to(first, (self.num_states, table.shape[-1]))
+        return self._messages(slice(len(self.sites) - len(table), None))(table, first)[0].sum()
 
     def draw(self, key: Array, table: Float[Array, "L n C"]) -> Int[Array, "L C 1"]:
         """For each site the number of a value: one joint draw."""
@@ -161,8 +179,10 @@ class StateChains:
     def _begin(self) -> np.ndarray:
         return np.where(np.arange(self.num_states) == self.start, 0.0, -np.inf)[:, None]
 
-    def _fill(self, table: Float[Array, "L n C"], reduce: Callable[..., Array]) -> tuple[Array, Array]:
-        """B of all levels, and the messages after each; after the last the total, for whatever state."""
+    def _fill(
+        self, table: Float[Array, "l n C"], reduce: Callable[..., Array], first: Array | None = None, span: slice = ALL
+    ) -> tuple[Array, Array]:
+        """B of some levels, and the messages after each; after the last of all the total, for whatever state."""
         begin = jnp.asarray(self._begin, table.dtype)
 
         def step(message: Array, level: Any) -> tuple[Array, Array]:
@@ -171,45 +191,54 @@ class StateChains:
             after = jnp.where(is_padding, begin, after)
             return after, after
 
-        first = jnp.broadcast_to(begin, (self.num_states, table.shape[-1]))
-        _, after = lax.scan(step, first, (table, self._padding, self.maps.by_level()))
+        first = jnp.broadcast_to(begin if first is None else first, (self.num_states, table.shape[-1]))
+        _, after = lax.scan(step, first, (table, self._padding_of(table, span), self.maps.by_level(span)))
         filled = self._add(jnp.concatenate([first[None], after[:-1]]), table)
+        if span.stop is not None:
+            return filled, after
         total = jnp.broadcast_to(reduce(filled[-1:]), first.shape)
         return filled, jnp.concatenate([after[:-1], total[None]])
+
+    def _padding_of(self, table: Array, span: slice) -> np.ndarray:
+        """Which cells of some levels are padding; levels that columns share have none."""
+        return self._padding[span][..., : table.shape[-1]]
 
     def _add(self, message: Float[Array, "*l S C"], table: Float[Array, "*l n C"]) -> Float[Array, "*l n C"]:
         """Messages and tables; a state that is not reached has no say, whatever the table has there."""
         wide = jnp.repeat(message, self.num_values, axis=-2)
         return jnp.where(wide == -jnp.inf, -jnp.inf, wide + table)
 
-    def _given(self, table: Float[Array, "L n C"]) -> tuple[Array, Array]:
+    def _given(
+        self, table: Float[Array, "l n C"], first: Array | None = None, span: slice = ALL
+    ) -> tuple[Array, Array]:
         """The log probability of each entry given the state it leads to; and the last messages."""
-        filled, after = self._fill(table, log_sum_exp)
-        if self.maps.out.ndim == 3:
-            known = jnp.take_along_axis(after, jnp.asarray(self.maps.out % self.num_states), axis=1)
-        elif self.maps.out.ndim == 2:
-            known = jax.vmap(lambda states, out: states[out])(after, jnp.asarray(self.maps.out))
+        filled, after = self._fill(table, log_sum_exp, first, span)
+        out = self.maps.out if self.maps.is_one else self.maps.out[span]
+        if out.ndim == 3:
+            known = jnp.take_along_axis(after, jnp.asarray(out % self.num_states), axis=1)
+        elif out.ndim == 2:
+            known = jax.vmap(lambda states, out: states[out])(after, jnp.asarray(out))
         else:
-            known = after[:, self.maps.out]
-        is_entry = self.maps.out != NONE
+            known = after[:, out]
+        is_entry = out != NONE
         is_entry = is_entry.reshape((-1, *is_entry.shape[1:], 1)[-3:] if is_entry.ndim < 3 else is_entry.shape)
-        is_reached = is_entry & (known > -jnp.inf) & ~self._padding
+        is_reached = is_entry & (known > -jnp.inf) & ~self._padding_of(table, span)
         return jnp.where(is_reached, filled - jnp.where(is_reached, known, 0.0), -jnp.inf), after[-1]
 
-    @cached_property
-    def _log_totals(self) -> Callable[[Array], Array]:
-        """The log total of each column, with its derivative."""
+    def _messages(self, span: slice) -> Callable[[Array, Array], Array]:
+        """The messages after some levels, from their table and the messages before them, with derivatives."""
 
         @jax.custom_vjp
-        def log_totals(table: Float[Array, "L n C"]) -> Float[Array, " C"]:
-            return self._fill(table, log_sum_exp)[1][-1, 0]
+        def messages(table: Float[Array, "l n C"], first: Float[Array, "S C"]) -> Float[Array, "S C"]:
+            return self._fill(table, log_sum_exp, first, span)[1][-1]
 
-        def forward(table: Array) -> tuple[Array, Array]:
-            given, last = self._given(table)
-            return last[0], given
+        def forward(table: Array, first: Array) -> tuple[Array, Array]:
+            given, last = self._given(table, first, span)
+            return last, given
 
-        def backward(given: Array, gradient: Array) -> tuple[Array]:
-            first = jnp.broadcast_to(gradient, (self.num_states, given.shape[-1]))
+        def backward(given: Array, gradient: Array) -> tuple[Array, Array]:
+            if span.stop is None:  # all states after the last level stand for the same total
+                gradient = jnp.broadcast_to(gradient.sum(axis=0), gradient.shape)
 
             def step(after: Array, level: Any) -> tuple[Array, Array]:
                 weights, is_padding, (out, _) = level
@@ -217,11 +246,12 @@ class StateChains:
                 before = each.reshape(self.num_states, self.num_values, -1).sum(axis=1)
                 return jnp.where(is_padding, after, before), each
 
-            levels = (jnp.exp(given), self._padding, self.maps.by_level())
-            return (lax.scan(step, first, levels, reverse=True)[1],)
+            levels = (jnp.exp(given), self._padding_of(given, span), self.maps.by_level(span))
+            before, by_table = lax.scan(step, gradient, levels, reverse=True)
+            return by_table, before
 
-        log_totals.defvjp(forward, backward)
-        return log_totals
+        messages.defvjp(forward, backward)
+        return messages
 
     def _choose(
         self, filled: Float[Array, "L n C"], choose: Callable[[Array, Array], Array], hints: Array
@@ -242,25 +272,6 @@ class StateChains:
         return lax.scan(step, last, levels, reverse=True)[1][..., None]
 
 
-def take_rows(table: Array, rows: np.ndarray) -> Array:
-    """Rows of a table, anything where the number is `NONE`; the derivative adds up by lists, not by a scatter."""
-    lists = _lists(rows, len(table))
-    if lists.size > MOST_SPREAD * len(rows):
-        return table[np.maximum(rows, 0)]
-
-    @jax.custom_vjp
-    def take(table: Array) -> Array:
-        return table[np.maximum(rows, 0)]
-
-    def add_up(_: None, gradient: Array) -> tuple[Array]:
-        wide = jnp.concatenate([gradient, jnp.zeros_like(gradient[:1])])
-        return (wide[lists].sum(axis=1) if lists.shape[1] > 1 else wide[lists[:, 0]],)
-
-    take.defvjp(lambda table: (take(table), None), add_up)
-    return take(table)
-
-
-MOST_SPREAD = 8  # times as many places as rows that lists may have before a scatter takes less time
 MOST_FILLING = 2  # times as many places as entries that the lists of some states may have
 
 
@@ -275,7 +286,7 @@ def number_states(out: np.ndarray, num_states: int) -> np.ndarray:
 def build_maps(out: np.ndarray, num_states: int) -> Maps:
     """Maps from where each entry leads."""
     if out.ndim > 1:
-        return Maps(out, (_lists(out, num_states),))
+        return Maps(out, (lists_of(out, num_states),))
     sizes = np.maximum(np.bincount(out[out != NONE], minlength=num_states), 1)
     lists, start = [], 0
     while start < num_states:
@@ -284,28 +295,6 @@ def build_maps(out: np.ndarray, num_states: int) -> Maps:
         filling = (ends - start) * sizes[start:] / np.cumsum(sizes[start:])
         end = int(ends[np.flatnonzero(filling <= MOST_FILLING)[-1]])
         inside = (out >= start) & (out < end)
-        lists.append(_lists(np.where(inside, out - start, NONE), end - start))
+        lists.append(lists_of(np.where(inside, out - start, NONE), end - start))
         start = end
     return Maps(out, tuple(lists))
-
-
-def _lists(out: np.ndarray, num_states: int) -> np.ndarray:
-    """For each state the entries that lead there: along the axis of entries, two axes of states and of these."""
-    if out.ndim == 3:
-        by_column = [_lists(out[..., c], num_states) for c in range(out.shape[2])]
-        return np.stack(_filled_up(by_column), axis=-1)
-    if out.ndim == 2:
-        return np.stack(_filled_up([_lists(level, num_states) for level in out]))
-    entries = np.flatnonzero(out != NONE)
-    entries = entries[np.argsort(out[entries], kind="stable")]
-    states = out[entries]
-    rank = np.arange(len(states)) - np.searchsorted(states, states)
-    lists = np.full((num_states, int(rank.max(initial=0)) + 1), NONE)
-    lists[states, rank] = entries
-    return lists
-
-
-def _filled_up(lists: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """To the same length of the last axis but for columns."""
-    most = max(one.shape[-1] for one in lists)
-    return [np.pad(one, [(0, 0)] * (one.ndim - 1) + [(0, most - one.shape[-1])], constant_values=NONE) for one in lists]

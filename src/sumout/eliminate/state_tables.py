@@ -8,6 +8,7 @@ states can be reached has the others, too, but no message comes from them. Else 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,9 +17,10 @@ from jaxtyping import Array, Float
 
 from sumout.eliminate.fill_tables import Round
 from sumout.eliminate.layout import joint_mask
+from sumout.eliminate.lists import NONE, take_rows
 from sumout.eliminate.merge_states import merge_states
 from sumout.eliminate.settings import make_settings
-from sumout.eliminate.state_chains import NONE, StateChains, build_maps, number_states, take_rows
+from sumout.eliminate.state_chains import StateChains, build_maps, number_states
 from sumout.model.program import Data, Nuisance
 from sumout.patterns.state_groups import Group, Kind
 from sumout.patterns.state_paths import Level, Path, StateList
@@ -35,15 +37,49 @@ class StatePiece:
     Attributes:
         sums: of factors, by level and column.
         joint: for each entry the joint value of what the factors depend on.
+        array: the factor array.
+        elements: `(levels, columns)` its element for each level and column; `NONE` where there is none. None if there
+            are several anywhere.
     """
 
     sums: Sums
     joint: np.ndarray
+    array: int
+    elements: np.ndarray | None
 
     def total(self, factors: Sequence[Any]) -> Array:
-        """The sums, or one number if it is the same for all."""
+        """The sums; only one for each level, if they are the same for all columns; or one number if that is all."""
         uniform = self.sums.uniform(factors)
-        return self.sums(factors) if uniform is None else uniform
+        if uniform is not None:
+            return uniform
+        places = self._places(factors[self.array])
+        if places is None:
+            return self.sums(factors)
+        content = factors[self.array].content.reshape(-1)
+        return jnp.where(jnp.isnan(content), -jnp.inf, content)[places][:, None]
+
+    def _places(self, factor: Any) -> np.ndarray | None:
+        """For each level the entry of the content of its factors, where that is the same for all columns."""
+        if self.elements is None or prod(factor.content.shape) == prod(factor.shape):
+            return None
+        found = np.unravel_index(np.maximum(self.elements, 0).ravel(), factor.shape)
+        varied = [place if n > 1 else 0 * place for place, n in zip(found, factor.content.shape, strict=True)]
+        places = np.ravel_multi_index(varied, factor.content.shape).reshape(self.elements.shape)
+        is_element = self.elements != NONE
+        places = np.where(is_element, places, NONE)
+        highest = places.max(axis=1, keepdims=True)
+        return np.maximum(highest[:, 0], 0) if (~is_element | (places == highest)).all() else None
+
+    @property
+    def first_level(self) -> int:
+        """The first level that has such factors, as far as that is known."""
+        return 0 if self.elements is None else int(np.argmax((self.elements != NONE).any(axis=1)))
+
+    @property
+    def owners(self) -> np.ndarray:
+        """Which levels and columns have such factors, for those that have one at most."""
+        assert self.elements is not None
+        return self.elements != NONE
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,32 +97,58 @@ class StateTables:
     def __call__(self, x: Array, z: Nuisance, data: Data) -> Float[Array, "L n C"]:
         """The table."""
         levels, columns, _ = self.chains.sites.shape
-        parts = [self._allowed] if self.chains.allowed is not None else []
+        whole = reduce(jnp.add, [part for part, _ in self._parts(x, z, data)])
+        return jnp.broadcast_to(whole, (whole.shape[0], levels, columns)).swapaxes(0, 1)
+
+    def log_total(self, x: Array, z: Nuisance, data: Data) -> Float[Array, ""]:
+        """The logarithm of the sum over all joint values; first levels that are the same in all columns once."""
+        levels, columns, _ = self.chains.sites.shape
+        parts = self._parts(x, z, data)
+        alike = min([first for part, first in parts if part.shape[2] > 1], default=0)
+        if columns == 1 or not 0 < alike < levels or self.chains.is_padding.any() or self.chains.maps.out.ndim > 2:
+            return self.chains.log_total(self(x, z, data))
+        size = parts[0][0].shape[0]
+        shared = [part[:, :alike] if part.shape[1] > 1 else part for part, _ in parts if part.shape[2] == 1]
+        zero = jnp.zeros((size, alike, 1), parts[0][0].dtype)
+        own = [part[:, alike:] if part.shape[1] > 1 else part for part, _ in parts]
+        own = jnp.broadcast_to(reduce(jnp.add, own), (size, levels - alike, columns))
+        return self.chains.log_total(own.swapaxes(0, 1), reduce(jnp.add, shared, zero).swapaxes(0, 1))
+
+    def _parts(self, x: Array, z: Nuisance, data: Data) -> list[tuple[Float[Array, "n l c"], int]]:
+        """What adds up to the table, of size 1 along levels or columns that are alike, and from which level on it is.
+
+        Before that level it is zero.
+        """
+        parts = [(self._allowed, 0)] if self.chains.allowed is not None else []
         for one in self.rounds:
             for piece, table in zip(one.pieces, one.tables(x, z, data), strict=True):
                 assert isinstance(piece, StatePiece)
                 parts.append(self._at_entries(piece, table, len(one.sizes)))
-        whole = reduce(jnp.add, parts)
-        return jnp.broadcast_to(whole, (whole.shape[0], levels, columns)).swapaxes(0, 1)
+        return parts
 
     @property
     def _allowed(self) -> Array:
         levels, num_values, columns = self.chains.allowed.shape  # pyright: ignore[reportOptionalMemberAccess]
         logs = np.where(self.chains.allowed, 0.0, -np.inf)[:, None]  # pyright: ignore[reportArgumentType,reportCallIssue]
         wide = np.broadcast_to(logs, (levels, self.chains.num_states, num_values, columns))
-        return jnp.asarray(wide.reshape(levels, -1, columns).swapaxes(0, 1))
+        wide = wide.reshape(levels, -1, columns).swapaxes(0, 1)
+        return jnp.asarray(wide[..., :1] if (wide == wide[..., :1]).all() else wide)
 
-    def _at_entries(self, piece: StatePiece, table: Array, num_axes: int) -> Float[Array, "n L C"]:
+    def _at_entries(self, piece: StatePiece, table: Array, num_axes: int) -> tuple[Float[Array, "n l c"], int]:
         levels, columns, _ = self.chains.sites.shape
         is_uniform = table.ndim == num_axes
-        flat = table.reshape(-1) if is_uniform else table.reshape(-1, table.shape[-1])
+        is_by_level = table.ndim == num_axes + 2
+        flat = table.reshape(-1, *table.shape[num_axes : num_axes + 1])
         found = take_rows(flat, piece.joint)
-        if not is_uniform:
-            return found.reshape(-1, levels, columns)
-        owners = piece.sums.owners.reshape(levels, columns)
+        if not is_uniform and not is_by_level:
+            return found.reshape(-1, levels, columns), piece.first_level
+        owners = piece.sums.owners.reshape(levels, columns) if is_uniform else piece.owners
+        found = found[:, None, None] if is_uniform else found[..., None]
         if (owners | self.chains.is_padding).all():
-            return found[:, None, None]
-        return jnp.where(owners, found[:, None, None], 0.0)
+            return found, 0
+        if (owners == owners[:, :1]).all():
+            owners = owners[:, :1]
+        return jnp.where(owners, found, 0.0), int(np.argmax(owners.any(axis=1)))
 
 
 @dataclass
@@ -107,7 +169,7 @@ def build_state_tables(states: States, groups: Sequence[Group], paths: dict[Kind
     is_set = np.zeros(len(states.elements), bool)
     is_set[states.num_sites :] = True
     is_set[np.concatenate([group.sites for group in groups])] = True
-    return StateTables(chains, _plan_rounds(states, layout.pieces(), is_set, chains.sites[..., 0].size))
+    return StateTables(chains, _plan_rounds(states, layout.pieces(), is_set, (chains.sites[..., 0].size, len(groups))))
 
 
 class _Layout:
@@ -232,7 +294,7 @@ def _fitting(pieces: list[_Piece], label: tuple[int, tuple[int, ...]], joint: np
     return pieces[-1]
 
 
-def _plan_rounds(states: States, pieces: list[_Piece], is_set: np.ndarray, num_owners: int) -> tuple[Round, ...]:
+def _plan_rounds(states: States, pieces: list[_Piece], is_set: np.ndarray, shape: tuple[int, int]) -> tuple[Round, ...]:
     """Evaluations of the factors: by role where that can be done, else colour by colour."""
     structure = states.structure
     names = list(structure.site_numbers)
@@ -253,15 +315,21 @@ def _plan_rounds(states: States, pieces: list[_Piece], is_set: np.ndarray, num_o
         else:
             masks = [is_set & (structure.colours == colour) for colour in colours]
             axes = tuple(make_settings(structure, mask, count) for mask, count in zip(masks, counts, strict=True))
-        built = tuple(_build(states, piece, num_owners) for piece in some)
+        built = tuple(_build(states, piece, *shape) for piece in some)
         by_role = None if colours is not None else roles[len(counts)][0]
         planned.append(Round(structure, counts, axes, by_role, built))  # pyright: ignore[reportArgumentType]
     return tuple(planned)
 
 
-def _build(states: States, piece: _Piece, num_owners: int) -> StatePiece:
+def _build(states: States, piece: _Piece, num_owners: int, num_columns: int) -> StatePiece:
     rows, owners = np.concatenate(piece.rows), np.concatenate(piece.owners)
-    return StatePiece(build_sums(states.structure, (rows, owners), num_owners), piece.joint)
+    elements = None
+    if len(np.unique(owners)) == len(owners):
+        sizes = [prod(shape) for shape in states.structure.factor_shapes[: piece.array]]
+        elements = np.full(num_owners, NONE)
+        elements[owners] = rows - sum(sizes)
+        elements = elements.reshape(-1, num_columns)
+    return StatePiece(build_sums(states.structure, (rows, owners), num_owners), piece.joint, piece.array, elements)
 
 
 def _by_colour(states: States, piece: _Piece, is_set: np.ndarray) -> list[tuple[tuple[int, ...], _Piece]]:

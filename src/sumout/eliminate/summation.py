@@ -84,8 +84,10 @@ class Summation(NuisanceMove):
             total += jnp.where(free == -jnp.inf, -jnp.inf, free)  # no derivative there
         for block in self.blocks:
             total += block.log_totals(x, z, data).sum()
-        for trees, table in self._tables(x, z, data):
+        for trees, table in self._tree_tables(x, z, data):
             total += trees.buckets.log_total(table)
+        for _, tables in self.paths:
+            total += tables.log_total(x, z, data)
         return total
 
     def __call__(self, key: Array, x: Array, z: Nuisance, data: Data) -> Nuisance:
@@ -151,10 +153,11 @@ class Summation(NuisanceMove):
         return found
 
     def _tables(self, x: Array, z: Nuisance, data: Data) -> list[tuple[Trees, Any]]:
+        return [*self._tree_tables(x, z, data), *((trees, tables(x, z, data)) for trees, tables in self.paths)]
+
+    def _tree_tables(self, x: Array, z: Nuisance, data: Data) -> list[tuple[Trees, Any]]:
         groups = [trees.buckets for trees in self.trees if isinstance(trees.buckets, Buckets)]
-        filled = fill_tables(self.rounds, groups, x, z, data)
-        along_paths = [(trees, tables(x, z, data)) for trees, tables in self.paths]
-        return [*zip(self.trees, filled, strict=True), *along_paths]
+        return list(zip(self.trees, fill_tables(self.rounds, groups, x, z, data), strict=True))
 
 
 def _fill(found: Array, sites: np.ndarray, rows: Array) -> Array:

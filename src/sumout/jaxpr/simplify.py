@@ -11,6 +11,7 @@ An array that repeats one number is never laid out for that: it stays a number a
 """
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -74,6 +75,7 @@ class _Editor:
         self._numbers: dict[Var, Literal] = {}  # that an array repeats
         self._negated: dict[Var, Atom] = {}
         self._ranges: dict[Var, Range] = {}
+        self._reshaped: dict[Var, Atom] = {}
         self._written: dict[Any, list[Atom]] = {}
 
     def constant(self, value: Any, like: Var) -> Atom:
@@ -106,7 +108,8 @@ class _Editor:
         key = _signature(eqn, operands, self.is_final)
         if key is not None and key in self._written:
             return self._written[key]
-        results = _attempt(self._folded, eqn, operands) or self._as_it_is(eqn, operands)
+        results = _attempt(self._folded, eqn, operands)
+        results = results or _attempt(self._reduced, eqn, operands) or self._as_it_is(eqn, operands)
         if key is not None:
             self._written[key] = results
         return results
@@ -124,6 +127,8 @@ class _Editor:
             self._negated[results[0]] = operands[0]
         if len(results) == 1 and (found := range_of_result(eqn, list(map(self._range, operands)))):
             self._ranges[results[0]] = found
+        if eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None:
+            self._reshaped[results[0]] = self._before_reshape(operands[0])
         return list(results)
 
     def _range(self, atom: Atom) -> Range | None:
@@ -144,6 +149,22 @@ class _Editor:
             return self._spread(np.asarray(truth), out)
         kept = bounded(eqn, ranges, [self._number(operand) is not None for operand in operands])
         return None if kept is None else _fitting(operands[kept], out)
+
+    def _before_reshape(self, atom: Atom) -> Atom:
+        return atom if isinstance(atom, Literal) else self._reshaped.get(atom, atom)
+
+    def _reduced(self, eqn: Any, operands: list[Atom]) -> list[Atom] | None:
+        """The result of a reduction of what was reshaped for it: of the array itself, whose axes mean something."""
+        if row_of(eqn).kind is not Kind.REDUCTION or len(operands) != 1 or len(eqn.outvars) != 1:
+            return None
+        whole, out = self._before_reshape(operands[0]), eqn.outvars[0].aval
+        axes = same_axes(operands[0].aval.shape, whole.aval.shape, eqn.params["axes"])
+        if whole is operands[0] or axes is None:
+            return None
+        kept = tuple(n for axis, n in enumerate(whole.aval.shape) if axis not in axes)
+        if kept != out.shape:
+            return None
+        return self._as_it_is(eqn.replace(params={**eqn.params, "axes": axes}), [whole])
 
     def _number(self, atom: Atom) -> Any:
         """The number that it is or repeats; None if it is not known, or not one."""
@@ -222,6 +243,25 @@ class _Editor:
             if row.commutes and self._number(first) == row.neutral:
                 return _fitting(operands[1], out)
         return None
+
+
+def same_axes(shape: Sequence[int], other: Sequence[int], axes: Sequence[int]) -> tuple[int, ...] | None:
+    """The axes of an array of another shape that together are some axes of this one; None if there are none such."""
+    found: list[int] = []
+    i = j = 0
+    while i < len(shape) and j < len(other):
+        ends = [i + 1, j + 1]
+        while (one := prod(shape[i : ends[0]])) != (two := prod(other[j : ends[1]])):
+            ends[int(one > two)] += 1
+            if ends[0] > len(shape) or ends[1] > len(other):
+                return None
+        inside = {axis in axes for axis in range(i, ends[0])}
+        if len(inside) > 1:
+            return None
+        found += range(j, ends[1]) if inside == {True} else ()
+        i, j = ends
+    # What is left has size 1, and may be reduced as well.
+    return (*found, *range(j, len(other))) if all(axis in axes for axis in range(i, len(shape))) else None
 
 
 def _attempt(edit: Callable[[Any, list[Atom]], Any], eqn: Any, operands: list[Atom]) -> Any:

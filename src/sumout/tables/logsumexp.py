@@ -34,19 +34,32 @@ def _log_sum_exp(table: Array, axis: int) -> tuple[Array, Array]:
         weights, total = scale_weights(table)
         total = total[None]
     else:
-        highest = _fold(jnp.maximum, jnp.max, table, axis)
+        highest = fold(jnp.maximum, jnp.max, table, axis)
         highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
         weights = jnp.exp(table - highest)
-        total = _fold(jnp.add, jnp.sum, weights, axis)
+        total = fold(jnp.add, jnp.sum, weights, axis)
     return (jnp.log(total) + highest).squeeze(axis), weights / jnp.where(total == 0, 1.0, total)
 
 
-def _fold(two: Callable[..., Array], many: Callable[..., Array], table: Array, axis: int) -> Array:
+def fold(two: Callable[..., Array], many: Callable[..., Array], table: Array, axis: int) -> Array:
     """Reduce an axis to size 1; few values one by one."""
     length = table.shape[axis]
     if length > WRITTEN_OUT_VALUES:
         return many(table, axis=axis, keepdims=True)
     return reduce(two, [jax.lax.slice_in_dim(table, k, k + 1, axis=axis % table.ndim) for k in range(length)])
+
+
+@jax.custom_jvp
+def computed_once(table: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The same table, which XLA computes once for all that is made of it.
+
+    XLA computes what is cheap again for each use of it, however much that adds up to, and drops barriers before it
+    decides so. A quotient is not cheap to it. Here it divides by one, but for +∞, which no table contains.
+    """
+    return table / jnp.where(table == jnp.inf, jnp.nan, 1.0)
+
+
+computed_once.defjvp(lambda primals, tangents: (computed_once(*primals), tangents[0]))
 
 
 def log_sum_by(terms: Float[Array, " n"], owners: Int[Array, " n"], size: int) -> Float[Array, " size"]:
