@@ -71,7 +71,7 @@ def _backward_rule(kept: Any, gradient: Array) -> tuple[Array, None, Array, None
 log_totals.defvjp(_forward_rule, _backward_rule)
 
 
-def _shifted(array: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+def shifted(array: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     """Exponentials, of which the largest along some axes is 1; and its logarithm."""
     highest = array.max(axis=axes, keepdims=True)
     highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
@@ -85,8 +85,8 @@ def _levels(factors: Array, weights: Array, linked: Array, is_padding: Array) ->
 @custom_vmap
 def _forward(table: Array, linked: Array, single: Array, is_padding: Array) -> tuple[Array, ...]:
     """The logarithm; whether nothing that counts was lost; E, w, p and Z."""
-    factors, highest = _shifted(table, (1, 2))
-    weights, largest = _shifted(single, (1,))
+    factors, highest = shifted(table, (1, 2))
+    weights, largest = shifted(single, (1,))
     num_levels, num_values, _ = single.shape
 
     def step(p: Array, level: Levels) -> tuple[Array, Array]:
@@ -107,7 +107,7 @@ def _forward(table: Array, linked: Array, single: Array, is_padding: Array) -> t
     found = lax.cond(
         is_right,
         lambda: jnp.where(is_padding[-1], 0.0, jnp.log(total) + shift),
-        lambda: _in_logarithms(table, linked, single, is_padding),
+        lambda: in_logarithms(table, linked, single, is_padding),
     )
     return found, is_right, factors, weights, p, total
 
@@ -143,7 +143,7 @@ def _backward(
 
     def in_logarithms() -> tuple[Array, Array]:
         def total(table: Array, single: Array) -> Array:
-            return _in_logarithms(table, linked, single, is_padding)
+            return in_logarithms(table, linked, single, is_padding)
 
         return jax.vjp(total, table, single)[1](gradient)
 
@@ -159,7 +159,9 @@ def _pairs(passed: Float[Array, "n K C"], after: Float[Array, "n J C"], shape: t
     return pairs if depth > 1 else pairs.sum(axis=0, keepdims=True)
 
 
-def _in_logarithms(table: Array, linked: Array, single: Array, is_padding: Array) -> Array:
+def in_logarithms(table: Array, linked: Array, single: Array, is_padding: Array) -> Array:
+    """The same, by exponentials."""
+
     def step(message: Array, level: Levels) -> tuple[Array, None]:
         single, own, linked, is_padding = level
         own = jnp.where(linked, table[0] if own is None else own, 0.0)
