@@ -101,8 +101,9 @@ SLICE_ENTRIES = 4096
 # Joint values of a slice from which sums take products instead of exponentials: 2.7 and 7 times faster at 16 and 32,
 # while logarithms were 1.4 times faster at 8.
 PRODUCT_VALUES = 16
-# Times the entries of tables that are one for all of many chains side by side, as they are products of matrices: value
-# and gradient of 20 chains of 9 counts of 135 values took 7 ms instead of 99. They are laid out for the most probable z.
+# Times as many entries that tables may have which are one for all of many chains side by side: sums are then products
+# of matrices. Value and gradient of 20 chains of 9 counts of 135 values took 7 ms instead of 99. A judgement, as such
+# tables are still laid out for each chain to find the most probable z.
 MATRIX_GAIN = 8
 # By how much the largest products along a chain shrink from level to level, where they are to be used: their range is
 # 71 nats in single and 672 in double precision. A judgement; where it is too low, sums are taken twice.

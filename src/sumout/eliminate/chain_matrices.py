@@ -51,7 +51,10 @@ class Passes(NamedTuple):
 
 
 def both_ways(
-    table: Float[Array, "D K J 1"], linked: Bool[Array, "n C"], single: Float[Array, "L K C"], is_padding: Bool[Array, "L C"]
+    table: Float[Array, "D K J 1"],
+    linked: Bool[Array, "n C"],
+    single: Float[Array, "L K C"],
+    is_padding: Bool[Array, "L C"],
 ) -> Passes:
     """The passes from both ends; arguments as for `log_matrix_totals`."""
     factors, highest = shifted(table[..., 0], (1, 2))
@@ -118,7 +121,10 @@ def _scaled(array: Float[Array, "K C"]) -> tuple[Float[Array, "K C"], Float[Arra
 
 @jax.custom_vjp
 def log_matrix_totals(
-    table: Float[Array, "D K J 1"], linked: Bool[Array, "n C"], single: Float[Array, "L K C"], is_padding: Bool[Array, "L C"]
+    table: Float[Array, "D K J 1"],
+    linked: Bool[Array, "n C"],
+    single: Float[Array, "L K C"],
+    is_padding: Bool[Array, "L C"],
 ) -> Float[Array, " C"]:
     """For each column the logarithm of the sum over all joint values of its chain.
 

@@ -126,7 +126,9 @@ def flatten(fn: Callable[..., Any], x: Any, z: Any, data: Any) -> ClosedJaxpr:
     return closed
 
 
-def write_out(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1, is_body: bool = False) -> ClosedJaxpr:
+def write_out(
+    closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1, is_body: bool = False
+) -> ClosedJaxpr:
     """The program with its calls and sums written out; of its arguments so many are x, and so many after them z."""
 
     def run_all(*args: Any) -> list[Any]:

@@ -7,21 +7,21 @@ pairs. Values of n − s that g does not have are impossible. Draws and results 
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array
 
 from sumout.jaxpr.flatten import flatten, write_out
 from sumout.jaxpr.rows import take_rows
 from sumout.jaxpr.sums_of_inputs import Copy, run_with_sums
 from sumout.model.packing import Packs
-from sumout.model.program import Data, DiscreteSite, Nuisance, Program
+from sumout.model.program import DiscreteSite, Nuisance, Program
 from sumout.model.supports import Finite
 
 
@@ -76,7 +76,7 @@ class SumCodes(Packs):
     """
 
     sums: tuple[CountSum, ...] = ()
-    packs: Packs = Packs()
+    packs: Packs = field(default_factory=Packs)
 
     def __bool__(self) -> bool:
         return True

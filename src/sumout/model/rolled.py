@@ -108,7 +108,9 @@ def _joint_site(sites: list[DiscreteSite]) -> DiscreteSite:
         listed = np.concatenate(values)
         longest = listed[np.argmax(is_allowed.sum(axis=1))]
         is_prefix = ((listed == longest) | ~is_allowed).all()
-        return DiscreteSite(Finite(np.where(is_allowed, listed, longest if is_prefix else listed[:, :1]), shape, is_allowed))
+        return DiscreteSite(
+            Finite(np.where(is_allowed, listed, longest if is_prefix else listed[:, :1]), shape, is_allowed)
+        )
     if isinstance(support, Finite) and support.values.ndim > 1:
         values, allowed = np.tile(support.values, (count, 1)), support.allowed
         return DiscreteSite(Finite(values, shape, None if allowed is None else np.tile(allowed, (count, 1))))

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from sumout.errors import note_unforeseen
 from sumout.jaxpr.sums_of_inputs import Added, find_sums, partners
 from sumout.jaxpr.walk import cut
-from sumout.errors import note_unforeseen
 from sumout.model.program import DiscreteSite, Program
 from sumout.model.recoded import CountSum, with_sums_as_sites
 from sumout.model.supports import Finite
