@@ -1,4 +1,4 @@
-"""Handlers around a user's NumPyro model: where its random numbers come from, and sites of one-hot vectors.
+"""Handlers around a user's NumPyro model: where its random numbers come from, one-hot vectors, data as arrays.
 
 Random numbers. NumPyro's MCMC gives a model that draws outside its visible sites (a site hidden by `handlers.block`,
 `numpyro.prng_key`, the initial value of a `numpyro.param` or a `numpyro.module`) always the same key, so that what is
@@ -20,6 +20,7 @@ import numpyro
 from jax.core import Tracer
 from numpyro.distributions import (
     Categorical,
+    Delta,
     ExpandedDistribution,
     Independent,
     MultinomialLogits,
@@ -88,3 +89,26 @@ def _is_one_trial(site: Any) -> bool:
     if site["is_observed"] or not isinstance(fn, MultinomialProbs | MultinomialLogits):
         return False
     return not isinstance(fn.total_count, Tracer) and bool(np.all(np.asarray(fn.total_count) == 1))
+
+
+class ArrayData(Messenger):
+    """Observed values as JAX arrays, whatever they were given as."""
+
+    def process_message(self, msg: Any) -> None:
+        """Convert an observed value."""
+        if msg["type"] == "sample" and msg["is_observed"] and not isinstance(msg["value"], jax.Array):
+            msg["value"] = jnp.asarray(msg["value"])
+
+
+def resolve_delta(site: dict) -> Any:
+    """The value of a latent that can take only one."""
+    if site["type"] == "sample" and not site["is_observed"] and is_delta(site["fn"]):
+        return site["fn"].sample(None, site["kwargs"]["sample_shape"])
+    return None
+
+
+def is_delta(fn: Any) -> bool:
+    """Whether a distribution has one value only."""
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    return isinstance(fn, Delta)
