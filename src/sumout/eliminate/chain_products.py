@@ -141,13 +141,13 @@ def _backward(
         passed = jnp.where((linked & ~is_padding[:-1])[:, None], p[:-1] * weights[:-1], 0.0)
         return factors * _pairs(passed, after, factors.shape), from_single
 
-    def in_logarithms() -> tuple[Array, Array]:
+    def by_logarithms() -> tuple[Array, Array]:
         def total(table: Array, single: Array) -> Array:
             return in_logarithms(table, linked, single, is_padding)
 
         return jax.vjp(total, table, single)[1](gradient)
 
-    return lax.cond(is_right, by_products, in_logarithms)
+    return lax.cond(is_right, by_products, by_logarithms)
 
 
 def _pairs(passed: Float[Array, "n K C"], after: Float[Array, "n J C"], shape: tuple[int, ...]) -> Array:
@@ -160,7 +160,7 @@ def _pairs(passed: Float[Array, "n K C"], after: Float[Array, "n J C"], shape: t
 
 
 def in_logarithms(table: Array, linked: Array, single: Array, is_padding: Array) -> Array:
-    """The same, by exponentials."""
+    """What `log_totals` is, by exponentials."""
 
     def step(message: Array, level: Levels) -> tuple[Array, None]:
         single, own, linked, is_padding = level

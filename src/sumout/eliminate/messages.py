@@ -142,8 +142,8 @@ class Buckets:
     def draw(self, key: Array, tables: Tables) -> Int[Array, "L C m"]:
         """For each site the number of a value: one joint draw from exp(table), trees independent of each other."""
         levels = uniform(key, self.sites.shape[:2], tables.single.dtype)
-        shared, linked = self._shared(tables) if self._is_side_by_side else (None, None)
-        if shared is None or self._products_for(shared) is not log_matrix_totals:
+        shared, linked = self._shared(tables) if self._is_side_by_side else (jnp.zeros(0), jnp.zeros(0))
+        if not shared.size or self._products_for(shared) is not log_matrix_totals:
             return self._numbers(self._choose(self.up(tables)[0], invert, levels))
         single = self._single(tables)
         passes = both_ways(shared, linked, single, jnp.asarray(self.is_padding))
