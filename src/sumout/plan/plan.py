@@ -45,6 +45,7 @@ from sumout.patterns.registry import PATTERNS, find_match
 from sumout.plan.build_moves import Partners, build_moves
 from sumout.plan.count_bounds import count_bounds
 from sumout.plan.count_ends import MOST_NEGLECTED, NOT_CUT, CountEnds, describe_ends, first_ends
+from sumout.plan.count_tails import FEW_SHELLS
 from sumout.randomness import split
 from sumout.structure.count_sums import sums_as_sites
 from sumout.structure.structure import Structure, read
@@ -153,11 +154,12 @@ class Plan:
     def neglected(self, x: Any, z: Nuisance, data: Data) -> Any:
         """The part of the total that sums over counts leave out at x, at most.
 
-        Any z gives a bound, the most probable one the least: it is looked for where that of a draw says too little.
+        Any z gives a bound, and so do a few shells of parents' values; the most probable z and more shells, which take
+        longer, give a smaller one, and are looked at where the other says too little.
         """
         ends = self.ends
         assert ends is not None
-        found = ends.neglected(x, self.structure.program.packs.unpack(z), data)
+        found = ends.neglected(x, self.structure.program.packs.unpack(z), data, FEW_SHELLS)
         return jax.lax.cond(
             found <= MOST_NEGLECTED, lambda: found, lambda: ends.neglected(x, self.most_probable(x, z, data), data)
         )
