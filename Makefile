@@ -26,14 +26,16 @@ calibrate: $(READY)
 
 bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.imports
-	$(BIN)/python benchmarks/gibbs_sweep.py
-	$(BIN)/python benchmarks/marginal.py
+	$(BIN)/python -m benchmarks.gibbs_sweep
+	$(BIN)/python -m benchmarks.marginal
 	$(BIN)/python -m benchmarks.gradients
 	$(BIN)/python -m benchmarks.loops
 	$(BIN)/python -m benchmarks.ecology
 	$(BIN)/python benchmarks/large_supports.py
 	$(BIN)/python -m benchmarks.scaling
+	$(BIN)/python -m benchmarks.pymc_models
 	$(BIN)/python -m benchmarks $(BENCH)
+	@echo "python -m benchmarks.pages --take makes the tables of the docs from what was measured."
 
 # Into site/, without the network; a warning is an error.
 docs: $(DOCS_READY)

@@ -6,6 +6,7 @@ folder, and the same command goes on from there. With --report nothing is run.
 """
 
 import argparse
+import json
 import signal
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from benchmarks.bytecode import write_bytecode
 from benchmarks.check import check_model
 from benchmarks.model import NAMES
-from benchmarks.page import show_model, write_json, write_page
+from benchmarks.page import lines_of, page, show_model, to_json
 from benchmarks.picture import draw_picture
 from benchmarks.references import STORE, load_reference
 from benchmarks.runs import DONE, OVER, Bench, Record, read_record
@@ -102,9 +103,11 @@ def report(bench: Bench, models: list[str], samplers: list[str], console: Consol
     targets = {model: judge(model, found, reasons.get(model, {})) for model, found in scores.items()}
     for model, found in scores.items():
         show_model(console, model, found, targets[model])
-    draw_picture([bench.folder / "bench.svg", bench.folder / "bench.png"], scores)
-    write_json(bench.folder / "bench.json", scores, targets)
-    write_page(bench.folder / "bench.md", scores, targets, "bench.svg")
+    kept = to_json(scores, targets)
+    lines = {model: lines_of(kept, model) for model in scores}
+    draw_picture([bench.folder / "bench.svg", bench.folder / "bench.png"], lines)
+    (bench.folder / "bench.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (bench.folder / "bench.md").write_text(page(kept, "bench.svg"), encoding="utf-8")
     console.print(f"Written: {bench.folder}/bench.md, bench.json, bench.svg, bench.png")
 
 

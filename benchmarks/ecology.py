@@ -21,7 +21,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.jags import is_there, run_jags
+from benchmarks.jags import Jags, is_there
+from benchmarks.measured import write_rows
 
 NAMES = "site_occupancy cjs multistate dynamic_occupancy n_mixture".split()
 FORMS = ("left_in", "by_hand", "jags")
@@ -61,8 +62,9 @@ def run_here(name: str, form: str) -> Outcome:
 
     model = MODELS[name]()
     if form == "jags":
-        run = run_jags(model.bugs, model.bugs_data, model.starts, model.parameters)
-        return judge(run.draws, run.cold, run.sampling)
+        jags = Jags(model.bugs, model.bugs_data, model.parameters, model.starts)
+        run, warmup = jags.run(), jags.run(draws=0)
+        return judge(run.draws, run.seconds, max(run.seconds - warmup.seconds, 1e-3))
     import sumout
 
     warnings.simplefilter("ignore")
@@ -87,15 +89,21 @@ def apart(one: Outcome, other: Outcome) -> float:
     return float(np.max(np.abs(np.subtract(one.mean, other.mean)) / np.array(other.sd)))
 
 
-def rows(name: str, forms: list[str]) -> list[list[Any]]:
-    """Of a model, one for each form."""
+def measure(name: str, forms: list[str]) -> list[dict[str, Any]]:
+    """Of a model, a row for each form."""
     found = {form: run_apart(name, form) for form in forms}
     ours = found["left_in"]
     return [
-        [name, form, f"{one.cold:.1f}", f"{one.until_enough:.1f}", f"{one.rate:,.0f}", f"{ours.rate / one.rate:.2f}",
-         f"{apart(ours, one):.3f}"]
+        {
+            "model": name,
+            "form": form,
+            "cold": round(one.cold, 2),
+            "until_enough": round(one.until_enough, 2),
+            "rate": round(one.rate, 1),
+            "apart": round(apart(ours, one), 4),
+        }
         for form, one in found.items()
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:
@@ -112,10 +120,16 @@ def main() -> None:
         console.print("JAGS is not installed (apt-get install jags): left out.")
     forms = [form for form in FORMS if form != "jags" or is_there()]
     table = Table("model", "form", "cold, s", f"to {ENOUGH:,}, s", "effective a s", "ours / this", "means apart, sd")
+    rows = []
     for name in options.only:
-        for row in rows(name, forms):
-            table.add_row(*row)
+        found = measure(name, forms)
+        rows += found
+        for row in found:
+            rate, ratio = row["rate"], found[0]["rate"] / row["rate"]
+            times = (f"{row[key]:.1f}" for key in ("cold", "until_enough"))
+            table.add_row(name, row["form"], *times, f"{rate:,.0f}", f"{ratio:.2f}", f"{row['apart']:.3f}")
     console.print(table)
+    write_rows("ecology", rows)
 
 
 if __name__ == "__main__":

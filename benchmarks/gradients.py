@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import sumout
+from benchmarks.measured import write_rows
 from sumout.plan.plan import make_plan
 
 REPEATS = 10
@@ -548,6 +549,7 @@ def main():
     parser.add_argument("--scale", type=int, default=1, help="times as many rows")
     chosen = parser.parse_args()
     table = Table("structure", "sites", "µs", "by hand, µs", "ratio", title="One gradient, z summed out")
+    rows = []
     for case in CASES:
         if case.__name__ not in chosen.only:
             continue
@@ -557,8 +559,10 @@ def main():
         sites = sum(site.num_elements for site in program.z.values())
         here, by_hand = best["sumout"], best["by hand"]
         table.add_row(case.__name__, f"{sites:,}", f"{here:.1f}", f"{by_hand:.1f}", f"{here / by_hand:.2f}")
+        rows.append({"structure": case.__name__, "sites": sites, "us": round(here, 2), "by_hand_us": round(by_hand, 2)})
         print(case.__name__, sites, f"{here:.1f} {by_hand:.1f} {here / by_hand:.2f}", flush=True)
     Console().print(table)
+    write_rows("gradients", rows)
 
 
 if __name__ == "__main__":

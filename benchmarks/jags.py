@@ -1,5 +1,9 @@
-"""JAGS as a peer: Gibbs sampling of a BUGS program with z left in, by its command line (Debian's package `jags`)."""
+"""JAGS as a peer: Gibbs sampling of a BUGS program with z left in, by its command line (Debian's package `jags`).
 
+JAGS runs the chains of one process one after the other, so there are two processes, each with half of the chains.
+"""
+
+import re
 import shutil
 import subprocess
 import tempfile
@@ -12,15 +16,67 @@ from typing import Any
 import numpy as np
 
 CHAINS = 4
+CORES = 2
 
 
 @dataclass(frozen=True)
 class JagsRun:
-    """Draws by parameter, `(chain, draw, element)`, the seconds of the whole process, and those of the draws alone."""
+    """Draws by parameter, `(chain, draw, …)`, and the seconds that all processes took."""
 
     draws: dict[str, np.ndarray]
-    cold: float
-    sampling: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Jags:
+    """A BUGS program and its data.
+
+    Attributes:
+        program: its text.
+        data: by name; masked arrays have missing values.
+        parameters: what to look at.
+        starts: of z, where JAGS finds none that agree with data by itself.
+        seed: of the first chain.
+        chains: how many.
+    """
+
+    program: str
+    data: Mapping[str, Any]
+    parameters: tuple[str, ...]
+    starts: Mapping[str, Any]
+    seed: int = 0
+    chains: int = CHAINS
+
+    def run(self, draws: int = 1000, tune: int = 1000) -> JagsRun:
+        """Sample each chain, from nothing; without draws only the warm-up is made."""
+        shares = [share for share in np.array_split(np.arange(1, self.chains + 1), CORES) if len(share)]
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "program.bug").write_text(self.program)
+            (folder / "data.R").write_text(_dump(self.data))
+            scripts = [self._write(folder, share, draws, tune) for share in shares]
+            start = time.perf_counter()
+            _wait([_begin(folder, script) for script in scripts])
+            seconds = time.perf_counter() - start
+            read = (
+                [read_draws(folder, f"out{share[0]}", len(share), self.parameters) for share in shares] if draws else []
+            )
+        return JagsRun({one: np.concatenate([part[one] for part in read]) for one in self.parameters if read}, seconds)
+
+    def _write(self, folder: Path, share: np.ndarray, draws: int, tune: int) -> str:
+        """The script for these chains, and what they start from."""
+        lines = ['model in "program.bug"', 'data in "data.R"', f"compile, nchains({len(share)})"]
+        for place, chain in enumerate(share, 1):
+            random = f'".RNG.name" <- "base::Mersenne-Twister"\n".RNG.seed" <- {self.seed + chain}\n'
+            (folder / f"starts{chain}.R").write_text(random + _dump(self.starts))
+            lines.append(f'parameters in "starts{chain}.R", chain({place})')
+        lines += ["initialize", f"update {tune}"]
+        if draws:
+            lines += [*(f"monitor {name}" for name in self.parameters), f"update {draws}"]
+            lines.append(f'coda *, stem("out{share[0]}")')
+        script = f"script{share[0]}.txt"
+        (folder / script).write_text("\n".join([*lines, "exit", ""]))
+        return script
 
 
 def is_there() -> bool:
@@ -28,60 +84,37 @@ def is_there() -> bool:
     return shutil.which("jags") is not None
 
 
-def run_jags(
-    program: str,
-    data: Mapping[str, Any],
-    starts: Mapping[str, Any],
-    parameters: tuple[str, ...],
-    *,
-    draws: int = 1000,
-    tune: int = 1000,
-) -> JagsRun:
-    """Sample a BUGS program.
-
-    Args:
-        program: its text.
-        data: by name; masked arrays have missing values.
-        starts: of z, as JAGS finds none that agree with data by itself.
-        parameters: what to look at.
-        draws: of each chain.
-        tune: of each chain, before them.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        (place / "program.bug").write_text(program)
-        (place / "data.R").write_text(_dump(data))
-        for chain in range(CHAINS):
-            random = '".RNG.name" <- "base::Mersenne-Twister"\n' + f'".RNG.seed" <- {chain + 1}\n'
-            (place / f"starts{chain + 1}.R").write_text(random + _dump(starts))
-        warm = _timed(place, parameters, tune, 0)
-        cold = _timed(place, parameters, tune, draws)
-        return JagsRun(_read(place, parameters, draws), cold, max(cold - warm, 1e-3))
+def _begin(folder: Path, script: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(["jags", script], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def _timed(place: Path, parameters: tuple[str, ...], tune: int, draws: int) -> float:
-    """Seconds of a process with so many draws."""
-    lines = ['model in "program.bug"', 'data in "data.R"', f"compile, nchains({CHAINS})"]
-    lines += [f'parameters in "starts{chain + 1}.R", chain({chain + 1})' for chain in range(CHAINS)]
-    lines += ["initialize", f"update {tune}", *(f"monitor {name}" for name in parameters)]
-    lines += [f"update {draws}", 'coda *, stem("out")'] if draws else []
-    (place / "script.txt").write_text("\n".join([*lines, "exit", ""]))
-    start = time.perf_counter()
-    done = subprocess.run(["jags", "script.txt"], cwd=place, capture_output=True, text=True, check=False)
-    if "rror" in done.stdout + done.stderr:
-        raise RuntimeError(f"JAGS: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return time.perf_counter() - start
+def _wait(processes: list[subprocess.Popen[str]]) -> None:
+    """Until all have ended; what one says of an error is raised: JAGS ends with 0 even then."""
+    said = [process.communicate()[0] for process in processes]
+    for text in said:
+        if "error" in text.lower():
+            raise RuntimeError(f"JAGS: {text[-2000:]}")
 
 
-def _read(place: Path, parameters: tuple[str, ...], draws: int) -> dict[str, np.ndarray]:
-    """The draws that JAGS has written."""
-    index = [line.split() for line in (place / "outindex.txt").read_text().splitlines() if line.strip()]
-    chains = [np.loadtxt(place / f"outchain{chain + 1}.txt")[:, 1] for chain in range(CHAINS)]
-    found: dict[str, list[np.ndarray]] = {name: [] for name in parameters}
-    for label, first, _ in index:
-        column = np.stack([values[int(first) - 1 : int(first) - 1 + draws] for values in chains])
-        found[label.split("[")[0]].append(column)
-    return {name: np.stack(columns, axis=-1) for name, columns in found.items()}
+def read_draws(folder: Path, stem: str, chains: int, parameters: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The draws that JAGS has written; elements are named `rows[1,2]`."""
+    index = [line.split() for line in (folder / f"{stem}index.txt").read_text().splitlines() if line.strip()]
+    columns = [np.loadtxt(folder / f"{stem}chain{chain + 1}.txt")[:, 1] for chain in range(chains)]
+    elements: dict[str, dict[tuple[int, ...], np.ndarray]] = {name: {} for name in parameters}
+    for label, first, last in index:
+        place = tuple(int(number) - 1 for number in re.findall(r"\d+", label.partition("[")[2]))
+        elements[label.partition("[")[0]][place] = np.stack([c[int(first) - 1 : int(last)] for c in columns])
+    return {name: _gather(found) for name, found in elements.items()}
+
+
+def _gather(elements: Mapping[tuple[int, ...], np.ndarray]) -> np.ndarray:
+    """One array of all elements of a parameter."""
+    shape = tuple(np.max(list(elements), axis=0) + 1) if () not in elements else ()
+    some = next(iter(elements.values()))
+    found = np.full((*some.shape, *shape), np.nan)
+    for place, values in elements.items():
+        found[(..., *place)] = values
+    return found
 
 
 def _dump(arrays: Mapping[str, Any]) -> str:

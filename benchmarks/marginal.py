@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import sumout
+from benchmarks.measured import write_rows
 from sumout.plan.plan import make_plan
 
 REPEATS = 10
@@ -172,16 +173,19 @@ def check(program, functions):
 
 def main():
     table = Table("model", "chains", "form", "ms", "/ by hand", "/ enumeration", title="Marginal value and gradient")
-    sizes = {"mixture": f"mixture {POINTS:,} × {COMPONENTS}", "markov": f"Markov {STEPS:,} × {STATES}"}
+    sizes = {"mixture": f"mixture, {POINTS:,} × {COMPONENTS}", "markov": f"Markov, {STEPS:,} × {STATES}"}
+    rows = []
     for name, title in sizes.items():
         program, functions = prepare(name)
         check(program, functions)
         for chains in (1, 4):
             best = measure(program, functions, chains)
+            rows += [{"model": title, "chains": chains, "form": form, "ms": round(ms, 4)} for form, ms in best.items()]
             for form, ms in best.items():
                 ratios = (f"{ms / best[other]:.2f}" for other in ("by hand", "enumeration"))
                 table.add_row(title, str(chains), form, f"{ms:.3f}", *ratios)
     Console().print(table)
+    write_rows("marginal", rows)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ A mixture of three normals with a label for each row, z summed out, batches of 1
 in the compiled loop, with two parts of 500 rows each. Full-batch HMC has the labels summed out as well, from the same
 mode and in the same coordinates, with the best of four settings, and pays for every leapfrog step a pass over all rows.
 
-With --disk the rows are in a file, and a step takes its own from a pool of 100,000.
+With --disk the rows are in a file, and a step takes its own from a pool of 100,000. With --exact a step is some
+trajectories on a surrogate of 20,000 rows, accepted by all.
 
-    python -m benchmarks.minibatch [--rows 1e5 1e6 1e7] [--hmc 1e6] [--draws 1000] [--disk]
+    python -m benchmarks.minibatch [--rows 1e5 1e6 1e7] [--hmc 1e6] [--draws 1000] [--disk] [--exact]
 """
 
 import argparse
@@ -27,9 +28,9 @@ from sumout.randomness import new_key
 from sumout.results.effective_draws import slowest
 from sumout.results.full_data_check import check_against_all
 from sumout.run.loop import Schedule
-from sumout.run.minibatch import Rows, search, set_up_rows, start_points
+from sumout.run.minibatch import Rows, search, set_up_rows
 
-BATCH = 1_000
+BATCH, SURROGATE = 1_000, 20_000
 CHAINS, TUNE = 2, 500
 SETTINGS = ((0.5, 3), (0.7, 3), (0.9, 2), (1.1, 2))  # step size and number of leapfrog steps, in u
 
@@ -64,8 +65,8 @@ def on_disk(num: int) -> Any:
 def minibatches(rows: Rows, draws: int) -> dict[str, Any]:
     """Chains on minibatches: CPU time of a step, effective draws a CPU second after warm-up, what the check says."""
     mode = search(rows, new_key(0))
-    inner = rows.program(rows.data(mode))
-    checkpoint = rows.loop.start(new_key(2), start_points(new_key(1), CHAINS, rows.sums.num_x), {})
+    inner = rows.program(rows.prepared(new_key(4), mode))
+    checkpoint = rows.loop.start(new_key(2), rows.starts(new_key(1), CHAINS, inner.data), {})
     kept: list[np.ndarray] = []
     times: list[tuple[float, int]] = []
 
@@ -81,9 +82,9 @@ def minibatches(rows: Rows, draws: int) -> dict[str, Any]:
     u = np.concatenate(kept, axis=1)
     x = mode.x + u.astype(np.float64) @ mode.spread.T
     names = [str(i) for i in range(rows.sums.num_x)]
-    check = check_against_all(x, lambda points: rows.full.at(points)[1], rows.sums.rows.size, names)
+    check = check_against_all(x, lambda points: rows.full.at(points)[1], rows.sums.size, names)
     return {
-        "rows": rows.sums.rows.size,
+        "rows": rows.sums.size,
         "milliseconds a step": round(1e3 * (ended - begun) / (CHAINS * (last - first)), 4),
         "effective draws a CPU second": round(slowest(u)[0] / (ended - begun), 1),
         "step size": round(float(np.mean(checkpoint.states.tuning.step_size)), 3),
@@ -135,11 +136,13 @@ def main() -> None:
     parser.add_argument("--hmc", type=float, default=1e6, help="rows of the comparison with full-batch HMC; 0 for none")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--disk", action="store_true", help="keep the rows in a file")
+    parser.add_argument("--exact", action="store_true", help="accept every draw by all rows")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     for num in map(int, options.rows):
         program = sumout.program(mixture, on_disk(num) if options.disk else data(num))
-        rows = set_up_rows(program, None, "n", BATCH, None)
+        kernel, batch = ("hmc", SURROGATE) if options.exact else (None, BATCH)
+        rows = set_up_rows(program, kernel, {"n": batch}, None)
         print(json.dumps(minibatches(rows, options.draws), ensure_ascii=False), flush=True)
         if num == int(options.hmc):
             print(json.dumps({"full-batch HMC": full_batch(rows, 100)}), flush=True)

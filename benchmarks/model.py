@@ -14,6 +14,7 @@ import numpy as np
 
 NAMES = "survey gmm hmm coal spike potts factorial gmm_large hmm_large lda".split()
 PROGRAMS = Path(__file__).parent / "stan_programs"
+BUGS_PROGRAMS = Path(__file__).parent / "bugs_programs"
 
 Data = dict[str, np.ndarray]
 Draws = dict[str, np.ndarray]  # by parameter, with axes (chain, draw) in front
@@ -55,6 +56,7 @@ class Model:
         pymc_by_hand: likewise with z summed out by hand; None where that cannot be done.
         stan: text of the Stan program with z summed out by hand; None where that cannot be done.
         stan_data: what the Stan program calls the data.
+        bugs_data: the data of the BUGS program of that name, z left in; None where there is no such program.
         partly_summed: samplers of z that cannot take all of it, and whose form has the rest summed out by hand.
         scored: from draws to what is compared with the reference.
     """
@@ -68,6 +70,7 @@ class Model:
     pymc_by_hand: Callable[[Data], Any] | None = None
     stan: Callable[[], str] | None = None
     stan_data: Callable[[Data], dict[str, Any]] = dict
+    bugs_data: Callable[[Data], dict[str, Any]] | None = None
     partly_summed: tuple[str, ...] = ()
     scored: Callable[[Draws], Draws] = as_it_is
 
@@ -80,3 +83,8 @@ def find_model(name: str) -> Model:
 def stan_program(name: str) -> str:
     """The text of a Stan program of the benchmark."""
     return (PROGRAMS / f"{name}.stan").read_text()
+
+
+def bugs_program(name: str) -> str:
+    """The text of a BUGS program of the benchmark."""
+    return (BUGS_PROGRAMS / f"{name}.bug").read_text()

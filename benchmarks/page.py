@@ -1,32 +1,36 @@
-"""What a benchmark leaves behind: `bench.json`, `bench.md`, and tables on the terminal."""
+"""What a benchmark leaves behind: `bench.json`, `bench.md`, and tables on the terminal.
 
-import json
-import os
-import platform
+The page is made of what stands in `bench.json` and nothing else, so that it can be made again and a test can hold the
+one against the other.
+"""
+
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.measured import circumstances
 from benchmarks.model import find_model
 from benchmarks.samplers.names import SAMPLERS
 from benchmarks.score import Score
-from benchmarks.tables import CAPTION, HEADER, TARGET_HEADER, is_good, markdown, score_row, target_row
+from benchmarks.tables import CAPTION, HEADER, TARGET_HEADER, Line, is_good, markdown, score_row, target_row
 from benchmarks.targets import Target
 
 LIBRARIES = "sumout jax numpyro funsor pymc pytensor nutpie pystan".split()
 
 Scores = Mapping[str, Mapping[str, Score]]  # by model and sampler
 Targets = Mapping[str, Sequence[Target]]
+Kept = dict[str, Any]
 
 
 def show_model(console: Console, model: str, scores: Mapping[str, Score], targets: Sequence[Target]) -> None:
     """The tables of one model."""
     table = Table(*HEADER, title=find_model(model).title)
-    for score in scores.values():
-        table.add_row(*score_row(score), style="" if is_good(score) else "dim")
+    for line in map(Line.of, scores.values()):
+        table.add_row(*score_row(line), style="" if is_good(line) else "dim")
     console.print(table)
     asked = Table(*TARGET_HEADER)
     for target in targets:
@@ -34,63 +38,68 @@ def show_model(console: Console, model: str, scores: Mapping[str, Score], target
     console.print(asked)
 
 
-def write_page(path: Path, scores: Scores, targets: Targets, picture: str | None) -> None:
-    """All tables, the targets first."""
+def to_json(scores: Scores, targets: Targets) -> Kept:
+    """All numbers."""
+    every = [score for found in scores.values() for score in found.values()]
+    return {
+        **circumstances(),
+        "versions": {name: version(name) for name in LIBRARIES},
+        "repeats": max((len(score.records) for score in every), default=0),
+        "limits": sorted({record.settings["limit"] for score in every for record in score.records}),
+        "models": {
+            model: {
+                "lines": [asdict(Line.of(score)) for score in of_model.values()],
+                "targets": [asdict(target) for target in targets[model]],
+                "reference": _reference(of_model),
+            }
+            for model, of_model in scores.items()
+        },
+    }
+
+
+def lines_of(kept: Kept, model: str) -> list[Line]:
+    """The lines of a model, as they are kept."""
+    return [Line(**line) for line in kept["models"][model]["lines"]]
+
+
+def page(kept: Kept, picture: str | None, more: Sequence[str] = ()) -> str:
+    """All tables, the targets first.
+
+    Args:
+        kept: what `to_json` made.
+        picture: a file to show.
+        more: parts that follow the tables.
+    """
+    targets = {model: [Target(**one) for one in found["targets"]] for model, found in kept["models"].items()}
     every = [target for found in targets.values() for target in found if target.is_reached is not None]
-    parts = ["# sumout beside its peers", _about(scores), CAPTION]
+    parts = ["# sumout beside its peers", _about(kept), CAPTION]
     if picture:
         parts.append(f"![Effective draws a second and cold seconds]({picture})")
-    parts.append("## Targets")
-    parts.append(f"{sum(bool(target.is_reached) for target in every)} of {len(every)} are reached.")
+    parts += ["## Targets", f"{sum(bool(target.is_reached) for target in every)} of {len(every)} are reached."]
     rows = []
     for model, found in targets.items():
         for target in found:
             key, *rest = target_row(target)
             rows.append((f"{find_model(model).title} ({key})", *rest, target.reason))
     parts.append(markdown(("model", *TARGET_HEADER[1:], "reason"), rows))
-    for model, found in scores.items():
-        parts += [f"## {find_model(model).title}", markdown(HEADER, [score_row(score) for score in found.values()])]
-    parts.append("## How warm seconds are taken")
+    for model in kept["models"]:
+        parts += [
+            f"## {find_model(model).title}",
+            markdown(HEADER, [score_row(line) for line in lines_of(kept, model)]),
+        ]
+    parts += [*more, "## How warm seconds are taken"]
     parts += [f"- {sampler.title}: {sampler.clock}." for sampler in SAMPLERS.values()]
-    parts += [f"- Reference of {find_model(model).title}: {_reference(found)}." for model, found in scores.items()]
-    path.write_text("\n\n".join(parts) + "\n")
+    parts += [f"- Reference of {find_model(name).title}: {one['reference']}." for name, one in kept["models"].items()]
+    return "\n\n".join(parts) + "\n"
 
 
-def write_json(path: Path, scores: Scores, targets: Targets) -> None:
-    """All numbers."""
-    names = (
-        "cold warm ess rhat rate cold_rate seconds_to_enough worst_mean_error worst_sd_ratio verdict trouble".split()
+def _about(kept: Kept) -> str:
+    libraries = ", ".join(f"{name} {number}" for name, number in kept["versions"].items())
+    within = " to ".join(f"{limit:g}" for limit in dict.fromkeys((kept["limits"][0], kept["limits"][-1])))
+    return (
+        f"{kept['date']}, {kept['machine']}; {libraries}. Up to {kept['repeats']} run(s) of each sampler, interleaved, "
+        f"each within {within} s."
     )
-    found = {
-        model: {
-            "samplers": {
-                name: {
-                    "variant": score.variant,
-                    "runs": len(score.records),
-                    "done": len(score.done),
-                    **{name: getattr(score, name) for name in names},
-                }
-                for name, score in of_model.items()
-            },
-            "targets": [vars(target) for target in targets[model]],
-        }
-        for model, of_model in scores.items()
-    }
-    about = {"machine": _machine(), "versions": {name: version(name) for name in LIBRARIES}}
-    path.write_text(json.dumps({**about, "models": found}, indent=2, ensure_ascii=False) + "\n")
-
-
-def _machine() -> str:
-    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-
-
-def _about(scores: Scores) -> str:
-    libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
-    every = [score for found in scores.values() for score in found.values()]
-    repeats = max((len(score.records) for score in every), default=0)
-    limits = sorted({record.settings["limit"] for score in every for record in score.records})
-    within = " to ".join(f"{limit:g}" for limit in dict.fromkeys((limits[0], limits[-1]))) if limits else "no"
-    return f"{_machine()}; {libraries}. Up to {repeats} run(s) of each sampler, interleaved, each within {within} s."
 
 
 def _reference(scores: Mapping[str, Score]) -> str:

@@ -1,6 +1,7 @@
-"""The tables of the benchmark: rows of words, for the terminal and for the page."""
+"""The tables of the benchmark: rows of words, for the terminal and for the page, from the numbers that are kept."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from benchmarks.runs import OVER
 from benchmarks.samplers.names import SAMPLERS
@@ -23,28 +24,58 @@ CAPTION = (
 )
 
 
-def score_row(score: Score) -> tuple[str, ...]:
-    """A line of a model's table."""
-    sampler = SAMPLERS[score.sampler]
-    title = f"{sampler.title} ({score.variant})" if score.variant and score.done else sampler.title
-    if score.kind != sampler.kind:
-        title += ", some of z summed out by hand"
-    if not score.done:
+@dataclass(frozen=True)
+class Line:
+    """The numbers of a sampler on a model, as they are kept; their meaning is that of `Score`'s properties.
+
+    Attributes:
+        said: why there are none.
+    """
+
+    sampler: str
+    variant: str
+    kind: str
+    cold: float | None
+    warm: float | None
+    ess: float | None
+    rate: float | None
+    cold_rate: float | None
+    seconds_to_enough: float | None
+    rhat: float | None
+    worst_mean_error: float | None
+    worst_sd_ratio: float | None
+    verdict: str | None
+    said: str
+
+    @classmethod
+    def of(cls, score: Score) -> "Line":
+        """The numbers of a score."""
         over = [record for record in score.records if record.status == OVER]
         said = f"over {over[0].settings['limit']:g} s" if over else score.trouble
-        return (title, *("",) * (len(HEADER) - 2), said)
+        names = [name for name in cls.__dataclass_fields__ if name != "said"]
+        return cls(**{name: getattr(score, name) for name in names}, said="" if score.done else said)
+
+
+def score_row(line: Line) -> tuple[str, ...]:
+    """A line of a model's table."""
+    sampler = SAMPLERS[line.sampler]
+    title = f"{sampler.title} ({line.variant})" if line.variant and not line.said else sampler.title
+    if line.kind != sampler.kind:
+        title += ", some of z summed out by hand"
+    if line.said:
+        return (title, *("",) * (len(HEADER) - 2), line.said)
     return (
         title,
-        number(score.cold, ".1f"),
-        number(score.warm, ".3g"),
-        number(score.ess, ",.0f"),
-        rate(score.rate),
-        rate(score.cold_rate),
-        number(score.seconds_to_enough, ",.1f"),
-        number(score.rhat, ".3f"),
-        number(score.worst_mean_error, ".3f"),
-        number(score.worst_sd_ratio, ".3f"),
-        score.verdict or "",
+        number(line.cold, ".1f"),
+        number(line.warm, ".3g"),
+        number(line.ess, ",.0f"),
+        rate(line.rate),
+        rate(line.cold_rate),
+        number(line.seconds_to_enough, ",.1f"),
+        number(line.rhat, ".3f"),
+        number(line.worst_mean_error, ".3f"),
+        number(line.worst_sd_ratio, ".3f"),
+        line.verdict or "",
     )
 
 
@@ -54,9 +85,9 @@ def target_row(target: Target) -> tuple[str, ...]:
     return (target.key, target.words, target.needed, number(target.ratio, ".3g"), target.note, reached)
 
 
-def is_good(score: Score) -> bool:
+def is_good(line: Line) -> bool:
     """Whether a line needs no mark."""
-    return score.verdict == RIGHT
+    return line.verdict == RIGHT
 
 
 def number(value: float | None, form: str) -> str:

@@ -10,8 +10,8 @@ from sumout.structure.structure import read
 HERE = Path(__file__).parent
 # Smaller than in the gallery, where they would be too many to draw; and legible on white and on black.
 SMALLER = {
-    "mixture": {"[100, 200]": "[20, 20]"},
-    "hidden_markov": {"COUNTS.split()": "COUNTS.split()[:40]"},
+    "mixture": {"[100, 200]": "[10, 10]"},
+    "hidden_markov": {"COUNTS.split()": "COUNTS.split()[:16]"},
     "factorial_markov": {"(100, 3)": "(14, 3)"},
     "potts": {"SIZE, CLASSES, COUPLING = 24": "SIZE, CLASSES, COUPLING = 9"},
     "spike_and_slab": {"[30]": "[14]", "(60, 30)": "(60, 14)"},

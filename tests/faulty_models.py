@@ -267,6 +267,12 @@ def index_that_is_no_integer():
     numpyro.sample("w", dist.Normal(jnp.arange(3)[bad], 1.0), obs=1.0)
 
 
+def index_beyond_the_end():
+    means = numpyro.sample("means", dist.Normal(0, 1).expand([2]))
+    bad = numpyro.sample("bad", dist.Categorical(jnp.ones(3) / 3))
+    numpyro.sample("w", dist.Normal(means[bad], 1.0), obs=1.0)
+
+
 def stretched_column():
     numpyro.sample("bad", dist.Normal(jnp.zeros((4, 1)), 1.0), obs=jnp.arange(4.0))
 
@@ -330,6 +336,7 @@ LINES = {
     empty_plate: "'bad'",
     empty_site: "'bad'",
     index_that_is_no_integer: "[bad]",
+    index_beyond_the_end: "'bad'",
     stretched_column: "'bad'",
     stretched_row: "'bad'",
     wrong_event: "'bad'",
@@ -417,6 +424,7 @@ TERMS: dict[str, tuple[Callable[..., Any], dict, dict, str]] = {
     "tiny_scale": (lambda x, z: -0.5 * (x["bad"] / 1e-9) ** 2, X_BAD, {}, "'bad'"),
     "asks_for_a_value": (lambda x, z: 1.0 if z["bad"] else 0.0, {}, {"bad": sumout.finite(2)}, "z"),
     "float_index": (lambda x, z: jnp.arange(3.0)[z["bad"]], {}, {"bad": sumout.finite([0.0, 1.0])}, "bad ()"),
+    "beyond_the_end": (lambda x, z: jnp.array([0.3, 0.7])[z["bad"]].sum(), {}, {"bad": sumout.finite(3, 2)}, "'bad'"),
     "wrong_name": (lambda x, z: x["bad"], {}, {}, "'bad'"),
     "wrong_shape": (lambda x, z: (z["bad"] + jnp.zeros(4)).sum(), {}, {"bad": sumout.finite(2, 3)}, "bad (3,)"),
     "not_summed": (lambda x, z: -(x["bad"] ** 2), {"bad": (REAL, (3,))}, {}, "(3,)"),

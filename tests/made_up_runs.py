@@ -2,11 +2,13 @@
 
 import warnings
 
+import jax
 import numpy as np
 from arviz_base import from_dict
 
 import sumout
 from sumout.errors import SamplingWarning
+from sumout.model.supports import Finite
 
 CHAINS, DRAWS = 4, 2000
 
@@ -49,6 +51,27 @@ def tree_of(posterior, discrete=()):
     stats = {"lp": np.random.default_rng(9).normal(size=shape)}
     tree = from_dict({"posterior": posterior, "sample_stats": stats})
     tree["posterior"].attrs["discrete"] = list(discrete)
+    return tree
+
+
+def run_of(program, chains=2, draws=10):
+    """A made-up run of a program: x near zero on the real line, z any of its values."""
+    rng = np.random.default_rng(0)
+
+    def any_values(site):
+        shape, support = (chains, draws, *site.shape), site.support
+        found = rng.choice(support.values, size=shape) if isinstance(support, Finite) else rng.integers(3, size=shape)
+        return found.astype(site.dtype)
+
+    z = {name: any_values(site) for name, site in program.z.items()}
+    x = rng.normal(size=(chains, draws, program.num_x), scale=0.3)
+    each = lambda function: jax.jit(jax.vmap(jax.vmap(function)))  # noqa: E731
+    named = each(lambda x, z: program.constrain(x, z, program.data))(x, z)
+    free = {name: np.asarray(value) for name, value in each(program.unravel)(x).items()}
+    groups = {"unconstrained_posterior": free, "unconstrained_gradient": {name: -x for name, x in free.items()}}
+    tree = tree_of({**{name: np.asarray(value) for name, value in named.items()}, **z}, program.z)
+    for name, group in from_dict(groups).children.items():
+        tree[name] = group
     return tree
 
 

@@ -1,6 +1,7 @@
 """The parts of the benchmark that need no peers: what counts as right, what as reached; sumout takes the models."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,15 @@ import sumout
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks are not installed
 
-from benchmarks.model import NAMES, find_model
+from benchmarks.jags import Jags, is_there, read_draws
+from benchmarks.model import NAMES, bugs_program, find_model
+from benchmarks.pages import fill, pages
 from benchmarks.references import STORE, Reference, load_reference
 from benchmarks.runs import DONE, OVER, Record
 from benchmarks.samplers.names import BY_HAND, LEFT_IN, OURS
 from benchmarks.score import APART, RIGHT, WRONG, Score, better
 from benchmarks.summary import Summary, summarise
-from benchmarks.tables import HEADER, markdown, score_row
+from benchmarks.tables import HEADER, Line, markdown, score_row
 from benchmarks.targets import judge, read_reasons
 
 REFERENCE = Reference(["mu"], [0.0], [1.0], [0.005], [0.005], "made up", "nothing")
@@ -110,11 +113,11 @@ def test_a_right_answer_is_enough_where_no_peer_has_one():
 
 
 def test_a_line_for_every_end():
-    done, over = score_row(score("nuts")), score_row(score("nuts", status=OVER))
+    done, over = (score_row(Line.of(score("nuts", status=status))) for status in (DONE, OVER))
     assert len(done) == len(over) == len(HEADER)
     assert done[-1] == RIGHT and over[-1] == "over 60 s"
     failed = replace(record("nuts", status="failed"), message="ValueError: a | b")
-    lines = markdown(HEADER, [score_row(Score("gmm", "nuts", "", [failed], None))]).splitlines()
+    lines = markdown(HEADER, [score_row(Line.of(Score("gmm", "nuts", "", [failed], None)))]).splitlines()
     assert len(lines) == 3 and "a \\| b" in lines[-1]
 
 
@@ -135,6 +138,48 @@ def test_sumout_takes_the_model(name):
     program = sumout.program(model.numpyro().left_in, **model.data())
     assert set(program.x) == set(model.parameters)
     assert program.z
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bugs_programs_have_their_data_and_parameters(name):
+    """JAGS itself reads them in `make bench`; here they are only held against what it will be given."""
+    model, text = find_model(name), bugs_program(name)
+    data = model.bugs_data(model.data())
+    words = set(re.findall(r"\w+", text))
+    drawn = set(re.findall(r"(\w+)(?:\[[^\]]*\])* *(?:~|<-)", text))
+    assert set(data) <= words and set(model.parameters) <= drawn - set(data)
+
+
+def test_draws_of_jags_are_put_in_their_places(tmp_path):
+    """It writes one column after the other, the elements of a matrix in its own order."""
+    (tmp_path / "outindex.txt").write_text("a 1 2\nb[1,1] 3 4\nb[2,1] 5 6\nb[1,2] 7 8\nb[2,2] 9 10\n")
+    for chain in (1, 2):
+        rows = [f"{1 + row % 2} {row + 100 * chain}" for row in range(10)]
+        (tmp_path / f"outchain{chain}.txt").write_text("\n".join(rows))
+    draws = read_draws(tmp_path, "out", 2, ("a", "b"))
+    np.testing.assert_array_equal(draws["a"], [[100, 101], [200, 201]])
+    np.testing.assert_array_equal(draws["b"][1, 0], [[202, 206], [204, 208]])
+
+
+@pytest.mark.skipif(not is_there(), reason="JAGS is not installed")
+def test_jags_gives_the_posterior():
+    """1,000 draws of each chain: the error of the mean is below .04 sd, so the bound holds but once in 10⁶ times."""
+    model = find_model("survey")
+    run = Jags(bugs_program("survey"), model.bugs_data(model.data()), model.parameters, {}).run(1000, 200)
+    logit = model.scored(run.draws)["logit theta"]
+    reference = load_reference("survey")
+    assert logit.shape == (4, 1000)
+    assert logit.mean() == pytest.approx(reference.mean[0], abs=0.25 * reference.sd[0])
+
+
+def test_pages_say_what_was_measured():
+    for path, text in pages().items():
+        assert path.read_text() == text, f"{path.name}: run python -m benchmarks.pages"
+
+
+def test_places_of_pages_are_filled():
+    assert "Measured" in fill("a\n<!-- made: sweep -->\nold\n<!-- end -->\nb")
+    assert "old" not in fill("a\n<!-- made: sweep -->\nold\n<!-- end -->\nb")
 
 
 @pytest.mark.parametrize("path", sorted(STORE.glob("*.json")), ids=lambda path: path.stem)

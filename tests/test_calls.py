@@ -63,6 +63,18 @@ def test_tracebacks_show_the_users_lines_only():
     assert set(files_of(refused.value)) == {__file__}
 
 
+def raised_by_jax(y):
+    mu = numpyro.sample("mu", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(mu[3, 4], 1), obs=y)
+
+
+def test_errors_that_jax_raises_are_not_shown_twice():
+    with pytest.raises(ModelError) as caught:
+        sumout.program(raised_by_jax, jnp.zeros(7))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "site-packages" not in shown and "IndexError: Too many indices" in shown
+
+
 def test_a_decorated_function_is_documented_as_itself():
     assert sumout.sample.__module__ == "sumout.run.sample"
     assert "draws: int" in str(inspect.signature(sumout.sample))

@@ -16,15 +16,16 @@ import pytest
 
 import sumout
 
+from made_up_runs import run_of
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 SCRIPTS = sorted((DOCS / "gallery").glob("*.py"))
-QUICK = {"switch_point", "zero_inflation"}
 LARGEST = 50_000  # bytes of a picture of the gallery or of a structure
 
 
-def run(script, monkeypatch, tmp_path):
-    """The script with few draws and without a window; its names, and the picture it would show."""
+def run(script, sample, monkeypatch, tmp_path):
+    """The script with another `sample` and without a window; its names, and the picture it would show."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -32,25 +33,27 @@ def run(script, monkeypatch, tmp_path):
 
     picture = tmp_path / "shown.png"
     monkeypatch.setattr(plt, "show", lambda: plt.savefig(picture, dpi=50))
-    monkeypatch.setattr(sumout, "sample", partial(sumout.sample, draws=60, tune=200, chains=2))
+    monkeypatch.setattr(sumout, "sample", sample)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # so few draws should not be trusted
         scope = runpy.run_path(str(script))
     plt.close("all")
-    return scope, picture
-
-
-def cases():
-    for script in SCRIPTS:
-        marks = () if script.stem in QUICK else (pytest.mark.calibration,)
-        yield pytest.param(script, id=script.stem, marks=marks)
-
-
-@pytest.mark.parametrize("script", list(cases()))
-def test_scripts_of_the_gallery_run(script, monkeypatch, tmp_path, capsys):
-    scope, picture = run(script, monkeypatch, tmp_path)
     assert picture.stat().st_size > 0
+    return scope
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_scripts_of_the_gallery_run(script, monkeypatch, tmp_path, capsys):
+    """All but the sampling itself: draws are made up."""
+    scope = run(script, run_of, monkeypatch, tmp_path)
     assert script.with_suffix(".txt").read_text() in capsys.readouterr().out
+    assert scope["program"].z
+
+
+@pytest.mark.calibration
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_scripts_of_the_gallery_sample(script, monkeypatch, tmp_path):
+    scope = run(script, partial(sumout.sample, draws=60, tune=200, chains=2), monkeypatch, tmp_path)
     assert set(scope["program"].z) <= set(scope["result"].posterior.data_vars)
 
 

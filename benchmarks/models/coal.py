@@ -101,6 +101,13 @@ def in_stan(data: Data) -> dict:
     }
 
 
+def in_bugs(data: Data) -> dict:
+    """All years; the missing counts are left for JAGS to draw."""
+    counts = np.ma.masked_all(num_years(data), int)
+    counts[data["known"]] = data["counts"]
+    return {"T": num_years(data), "counts": counts}
+
+
 MODEL = Model(
     name="coal",
     title="Coal, 111 years",
@@ -111,5 +118,6 @@ MODEL = Model(
     pymc_by_hand=in_pymc_by_hand,
     stan=lambda: stan_program("coal"),
     stan_data=in_stan,
+    bugs_data=in_bugs,
     partly_summed=("gibbs", "mixed"),
 )

@@ -112,6 +112,10 @@ def in_stan(data: Data) -> dict:
     }
 
 
+def in_bugs(data: Data) -> dict:
+    return {**data, "C": CHAINS, "T": STEPS, "weight_mean": WEIGHTS, "weight_sd": WEIGHT_SD}
+
+
 MODEL = Model(
     name="factorial",
     title="Factorial HMM, 5 × 200",
@@ -122,4 +126,5 @@ MODEL = Model(
     pymc_by_hand=in_pymc_by_hand,
     stan=lambda: stan_program("factorial"),
     stan_data=in_stan,
+    bugs_data=in_bugs,
 )

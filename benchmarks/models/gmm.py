@@ -80,5 +80,6 @@ MODEL = Model(
     pymc_by_hand=in_pymc_by_hand,
     stan=lambda: study_program("gmm"),
     stan_data=with_length,
+    bugs_data=with_length,
     scored=in_order,
 )

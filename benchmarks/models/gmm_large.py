@@ -74,6 +74,10 @@ def in_stan(data: Data) -> dict:
     return {"N": len(data["y"]), "K": COMPONENTS, "y": data["y"].tolist(), **base}
 
 
+def in_bugs(data: Data) -> dict:
+    return {**data, "N": len(data["y"]), "K": COMPONENTS, "base_mean": BASE_MEAN, "base_sd": BASE_SD}
+
+
 MODEL = Model(
     name="gmm_large",
     title="GMM, 10,000 × 5",
@@ -84,4 +88,5 @@ MODEL = Model(
     pymc_by_hand=in_pymc_by_hand,
     stan=lambda: stan_program("gmm_large"),
     stan_data=in_stan,
+    bugs_data=in_bugs,
 )

@@ -75,6 +75,10 @@ def in_pymc_by_hand(data: Data):
     return model
 
 
+def in_bugs(data: Data) -> dict:
+    return {**with_length(data), "K": STATES, "noise": NOISE}
+
+
 MODEL = Model(
     name="hmm",
     title="HMM, 16 × 3",
@@ -85,4 +89,5 @@ MODEL = Model(
     pymc_by_hand=in_pymc_by_hand,
     stan=lambda: study_program("hmm"),
     stan_data=with_length,
+    bugs_data=in_bugs,
 )

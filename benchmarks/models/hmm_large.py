@@ -94,6 +94,10 @@ def in_stan(data: Data) -> dict:
     return {"T": STEPS, "K": STATES, "y": data["y"].tolist(), "prior": ROWS.tolist(), **base}
 
 
+def in_bugs(data: Data) -> dict:
+    return {**data, "T": STEPS, "K": STATES, "prior": ROWS, "base_mean": BASE_MEAN, "base_sd": BASE_SD}
+
+
 MODEL = Model(
     name="hmm_large",
     title="HMM, 1,000 × 8",
@@ -104,4 +108,5 @@ MODEL = Model(
     pymc_by_hand=in_pymc_by_hand,
     stan=lambda: stan_program("hmm_large"),
     stan_data=in_stan,
+    bugs_data=in_bugs,
 )

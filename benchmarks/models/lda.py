@@ -81,6 +81,11 @@ def in_stan(data: Data) -> dict:
     return {**sizes, "counts": word_counts(**data).tolist(), "prior": PRIOR.tolist()}
 
 
+def in_bugs(data: Data) -> dict:
+    sizes = {"D": DOCUMENTS, "K": TOPICS, "V": VOCABULARY, "N": len(data["word"]), "prior": PRIOR}
+    return {**sizes, "word": np.asarray(data["word"]) + 1, "document": np.asarray(data["document"]) + 1}
+
+
 MODEL = Model(
     name="lda",
     title="LDA, 100 × 60 × 5",
@@ -91,4 +96,5 @@ MODEL = Model(
     pymc_by_hand=in_pymc_by_hand,
     stan=lambda: stan_program("lda"),
     stan_data=in_stan,
+    bugs_data=in_bugs,
 )

@@ -56,6 +56,14 @@ def in_pymc(data: Data):
     return model
 
 
+def in_bugs(data: Data) -> dict:
+    """Beside the picture the pairs of neighbours, the first row and column without one above and to the left."""
+    pairs = np.ma.ones((SIZE, SIZE), int)
+    pairs[0] = np.ma.masked
+    base = {"base_mean": BASE_MEAN, "base_sd": BASE_SD}
+    return {**data, **base, "S": SIZE, "K": CLASSES, "coupling": COUPLING, "down": pairs, "across": pairs.T}
+
+
 MODEL = Model(
     name="potts",
     title="Potts, 32 × 32 × 3",
@@ -63,4 +71,5 @@ MODEL = Model(
     parameters=("mu", "sigma"),
     numpyro=in_numpyro,
     pymc=in_pymc,
+    bugs_data=in_bugs,
 )

@@ -52,6 +52,10 @@ def in_pymc(data: Data):
     return model
 
 
+def in_bugs(data: Data) -> dict:
+    return {**data, "N": ROWS, "K": COLUMNS, "included": INCLUDED}
+
+
 MODEL = Model(
     name="spike",
     title="Spike and slab, 50",
@@ -59,4 +63,5 @@ MODEL = Model(
     parameters=("beta", "sigma"),
     numpyro=in_numpyro,
     pymc=in_pymc,
+    bugs_data=in_bugs,
 )

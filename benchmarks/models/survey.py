@@ -58,5 +58,6 @@ MODEL = Model(
     pymc_by_hand=in_pymc_by_hand,
     stan=lambda: study_program("survey"),
     stan_data=with_length,
+    bugs_data=with_length,
     scored=on_the_real_line,
 )

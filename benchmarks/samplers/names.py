@@ -45,6 +45,10 @@ _ALL = (
         "pymc", "PyMC compound step", LEFT_IN, "pymc_compound",
         "from the first to the last draw after the warm-up of each chain, summed over chains, over 2 processes",
     ),
+    Sampler(
+        "jags", "JAGS", LEFT_IN, "jags_left_in",
+        "a whole run less one that ends with the warm-up, two processes with two chains each",
+    ),
     Sampler("enumeration", "NumPyro NUTS + enumeration", BY_HAND, "numpyro_enumeration", NUMPYRO_CLOCK, WAYS),
     Sampler("nuts", "NumPyro NUTS, by hand", BY_HAND, "numpyro_by_hand", NUMPYRO_CLOCK, WAYS),
     Sampler(

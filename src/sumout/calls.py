@@ -137,6 +137,7 @@ def shorten(error: BaseException) -> None:
         deeper = list(_users(cause.__traceback__))
         frames = frames or deeper
         cause.__traceback__ = _chained(deeper)
+        cause.__suppress_context__ = True  # the same error as JAX raised it, or what it was handling meanwhile
         cause = cause.__cause__
     error.__traceback__ = _chained(frames)
 

@@ -2,7 +2,10 @@
 
 import argparse
 import json
+import os
+import platform
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +95,9 @@ def run(options: argparse.Namespace) -> int:
     if agreement is not None:
         tables.append(agreement_table(evaluation, agreement))
     page, numbers = options.out / "studies.html", options.out / "studies.json"
-    found = to_json(evaluation)
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    load = round(os.getloadavg()[1], 1) if hasattr(os, "getloadavg") else None
+    found = {"date": time.strftime("%Y-%m-%d"), "machine": machine, "load": load, **to_json(evaluation)}
     if agreement is not None:
         found["agreement_with_stan"] = agreement_to_json(evaluation, agreement)
     numbers.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -38,6 +38,10 @@ def found(*given):
     return " ".join(sumout.check(sumout.program(*given)).warnings)
 
 
+def misnamed(y, size, scale=2.0, *, verbose=False):
+    mixture(y[: 1 if verbose else len(y)])
+
+
 def test_nothing_observed():
     assert "nothing is observed in 'forgotten'" in found(forgotten, Y)
     assert "the model was given 'y', on whose values nothing depends" in found(forgotten, Y)
@@ -45,6 +49,15 @@ def test_nothing_observed():
 
 def test_unused_arguments():
     assert "the model was given 'x', on whose values nothing depends" in found(unused, Y, Y)
+
+
+def test_numbers_that_are_never_read():
+    """Of a switch that is off nothing depends on its value, either, but it is read."""
+    program = sumout.program(misnamed, Y, 3, scale=1.0, verbose=False)
+    said = " ".join(sumout.check(program).warnings)
+    assert "the model was given 'size', 'scale', on the values of which nothing depends" in said
+    inner = sumout.program(lambda y, size: (lambda: mixture(y[:size]))(), Y, 3)
+    assert not inner.unread
 
 
 @pytest.mark.parametrize("given", [(mixture, Y), (scan_hmm, Y), (by_factor, Y), (shown, Y, Y)])

@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 
 import sumout
@@ -62,6 +63,32 @@ def grouped(y, group):
         numpyro.sample("y", dist.Normal(mu[group] + z, 1), obs=y)
 
 
+def weighted(weights, scale=1.0, keep=True):
+    with numpyro.plate("n", 3):
+        z = numpyro.sample("z", dist.Categorical(weights))
+        with numpyro.handlers.mask(mask=keep):
+            numpyro.sample("y", dist.Normal(z, scale), obs=jnp.zeros(3))
+
+
+EVEN = np.array([0.5, 0.5])
+
+
+def in_single_precision(model, y):
+    with jax.enable_x64(False):
+        return sumout.program(model, y)
+
+
+def nested_scans():
+    def outer(u, _):
+        def inner(v, _):
+            return numpyro.sample("v", dist.Bernoulli(0.3 + 0.2 * u + 0.2 * v)), None
+
+        scan(inner, 0, None, length=3)
+        return numpyro.sample("u", dist.Bernoulli(0.3 + 0.4 * u)), None
+
+    scan(outer, 0, None, length=2)
+
+
 def named_chain():
     numpyro.sample("chain", dist.Bernoulli(0.5))
 
@@ -81,6 +108,7 @@ MODELS = [
         lambda: sumout.program(grouped, np.full(3, 0.5), np.array([0.0, 1.0, 1.0])),
         "Argument 'group' holds whole numbers",
     ),
+    (lambda: sumout.read(sumout.program(nested_scans)), "the model stops.*'v'.*nested scan"),
     (lambda: sumout.program(named_chain), "site 'chain'"),
     (lambda: sumout.program(slashed), "site 'a/b'"),
     (lambda: sumout.program(model, np.zeros(4)), r"'y'.*\(4,\).*\(3,\)"),
@@ -88,6 +116,11 @@ MODELS = [
     (lambda: sumout.program(model, np.array(["a", "b", "c"])), "argument 'y'.*<U1"),
     (lambda: sumout.program(model, np.array([1, None, 2])), "argument 'y'.*object"),
     (lambda: sumout.program(model, np.ma.masked_array(np.zeros(3))), "argument 'y'.*masked"),
+    (lambda: sumout.program(weighted, np.array([0.5, 0.2])), r"'z'.*probs = \[0.5 0.2\].*Categorical.*up to one"),
+    (lambda: sumout.program(weighted, np.array([EVEN, [1.5, -0.5], EVEN])), r"'z'.*probs\[1\] = \[ 1.5 -0.5\]"),
+    (lambda: sumout.program(weighted, EVEN, np.array([1.0, 0.0, 1.0])), r"'y'.*scale\[1\] = 0.0.*Normal.*above 0"),
+    (lambda: sumout.program(weighted, EVEN, np.array([1.0, 1.0, np.nan])), r"'y'.*scale\[2\] = nan"),
+    (lambda: in_single_precision(model, np.array([2**40, 1, 2])), "argument 'y'.*1099511627776.*int32"),
     (lambda: sumout.density(fine, x=X, z={"z": 3}), r"z\['z'\] = 3.*sumout.finite"),
     (lambda: sumout.density(fine, x={"a": "real"}, z=Z), r"x\['a'\].*constraint"),
     (lambda: sumout.density(fine, x={"a": (constraints.boolean, ())}, z=Z), r"x\['a'\].*discrete"),
@@ -158,6 +191,10 @@ def test_options_that_make_no_sense(act, message):
 def test_a_misspelt_option_is_named():
     with pytest.raises(TypeError, match="num_draws"):
         sumout.sample(program(), num_draws=5)  # pyright: ignore[reportCallIssue]
+
+
+def test_parameters_of_what_is_masked_may_be_any():
+    sumout.program(weighted, EVEN, np.array([1.0, 0.0, np.nan]), np.array([True, False, False]))
 
 
 def test_no_start_with_a_finite_density():

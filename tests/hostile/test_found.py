@@ -25,6 +25,7 @@ SINGULAR = {
     "logarithm not taken": lambda x, z: jnp.where(z[0] > 0, jnp.log(z[0] * x["s"]), jnp.sin(x["s"])),
     "angle not taken": lambda x, z: jnp.where(z[0] == 0, x["a"], jnp.arctan2(z[1] * x["a"], z[0] * x["a"] ** 2)),
     "mixture with nothing in one part": lambda x, z: logsumexp(jnp.stack([jnp.log(z[0] * x["s"]), -x["a"]])),
+    "spectrum of nothing": lambda x, z: -jnp.abs(jnp.fft.rfft(z * x["s"])).sum() + x["a"] * z[0],
     "scale of zero": lambda x, z: dist.Normal(x["a"], z[0] * x["s"]).log_prob(0.3) + z[1] * x["a"],
 }
 # Gradients that were zero: a coefficient is exactly zero where people start.

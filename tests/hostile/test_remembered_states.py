@@ -104,18 +104,26 @@ def check(seed):
     one = {name: value[0] for name, value in z.items()}
     x = jnp.asarray(np.random.default_rng(seed).normal(size=2))
     every = jax.jit(jax.vmap(program.log_density, (None, 0, None)))
-    value, gradient = jax.jit(jax.value_and_grad(plan.log_density))(x, one, program.data)
-    expected, slope = jax.value_and_grad(lambda x: jax.nn.logsumexp(every(x, z, program.data)))(x)
+
+    def answers(x):
+        best = plan.summation.most_probable(x, one, program.data)
+        found = jnp.exp(plan.summation.log_marginals(x, one, program.data))
+        return (
+            jax.value_and_grad(plan.log_density)(x, one, program.data),
+            found,
+            program.log_density(x, best, program.data),
+        )
+
+    (value, gradient), found, log_best = jax.jit(answers)(x)
+    expected, slope = jax.jit(jax.value_and_grad(lambda x: jax.nn.logsumexp(every(x, z, program.data))))(x)
     np.testing.assert_allclose(value, expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(gradient, slope, rtol=1e-8, atol=1e-8)
     log_probabilities = np.asarray(every(x, z, program.data) - expected)
     probabilities, flat = np.exp(log_probabilities), np.asarray(z["z"]).reshape(len(log_probabilities), -1)
     num_values = program.z["z"].support.num_values
     shares = (flat[:, :, None] == np.arange(num_values)) * probabilities[:, None, None]
-    found = np.exp(plan.summation.log_marginals(x, one, program.data))
     np.testing.assert_allclose(found, shares.sum(axis=0), atol=1e-9)
-    best = plan.summation.most_probable(x, one, program.data)
-    assert np.isclose(program.log_density(x, best, program.data) - expected, log_probabilities.max())
+    assert np.isclose(log_best - expected, log_probabilities.max())
     keys = jax.vmap(jax.random.key_data)(jax.random.split(jax.random.key(seed), NUM_DRAWS))
     drawn = jax.jit(jax.vmap(lambda key: plan.summation(key, x, one, program.data)))(keys)
     log_drawn = np.asarray(every(x, drawn, program.data) - expected)
@@ -126,7 +134,7 @@ def check(seed):
     return isinstance(plan.summation, StateSummation)
 
 
-@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 300), marks=pytest.mark.calibration)])
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 300), marks=pytest.mark.calibration)])
 def test_random_programs_that_remember_little(seeds, monkeypatch):
     monkeypatch.setattr(state_summation, "STATES_GAIN", 0)
     monkeypatch.setattr(state_summation, "STATES_WORTH_LOOKING", 1)

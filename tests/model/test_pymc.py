@@ -108,8 +108,12 @@ def test_checks_of_parameters_join_no_sites(made, name, edges, summed):
 
 SUPPORTS = {
     "coal": {"switch": "{1851, 1852, 1853, …, 1857}", "disasters_unobserved": "{0, 1, 2, …}"},
-    "urn": {"size": "{4, 5, 6, 7, 8, 9}", "taken": "up to 5 values"},
-    "uniform_bounds": {"top": "{2, 3, 4, 5}", "below": "{0, 1, 2, 3, 4, 5}", "each": "up to 4 values"},
+    "urn": {"size": "{4, 5, 6, 7, 8, 9}", "taken": "{0, …, 5}, up to 5 of them each"},
+    "uniform_bounds": {
+        "top": "{2, 3, 4, 5}",
+        "below": "{0, 1, 2, 3, 4, 5}",
+        "each": "{-2, …, 3}, up to 4 of them each",
+    },
     "geometric": {"tries": "{1, 2, 3, …}"},
     "zero_inflated": {"a": "{0, 1, 2, …}", "b": "{0, 1, 2, 3, 4}", "c": "{0, 1, 2, …}"},
     "hurdles": {"a": "{0, 1, 2, …}", "b": "{0, 1, 2, …}"},

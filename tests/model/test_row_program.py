@@ -170,6 +170,21 @@ def test_a_plain_density_without_rows_is_what_they_share():
     np.testing.assert_allclose(rows.program.log_density(x, {"z": jnp.ones(7, int)}, data), expected)
 
 
+def test_rows_of_another_kind_are_shared():
+    """Of two kinds of rows those of the plate that is subsampled are left out, the others are what all share."""
+
+    def two_kinds(x, z, data):
+        return plain(x, z, data) + Normal(x["mu"], 2.0).log_prob(data["w"]).sum()
+
+    x, z = {"mu": (constraints.real, ())}, {"z": sumout.finite(2, shape=60)}
+    data, rows = {"y": Y, "w": np.arange(4.0)}, {"y": "n", "z": "n", "w": "m"}
+    program = sumout.density(two_kinds, x=x, z=z, data=data, rows=rows)
+    made = take_rows(program, "n", 7)
+    nothing = {"z": jnp.zeros(0)}, {**data, "y": Y[:0]}
+    expected = two_kinds({"mu": 0.7}, *nothing)
+    np.testing.assert_allclose(made.shared.log_density(jnp.array([0.7]), {}, made.program.data), expected)
+
+
 def test_plain_densities_that_join_rows_are_refused():
     with pytest.raises(ModelError, match="not the sum of those of 4 and 4"):
         take_rows(as_program(plain_lagged), "n", 7)

@@ -13,14 +13,20 @@ from sumout.model.arguments import as_jax
 from sumout.model.initial_values import any_z
 from sumout.model.row_program import take_rows
 from sumout.plan.count_ends import NOT_CUT
-from sumout.plan.minibatch_target import RowData, RowSums, draw_rows, make_minibatch_target
+from sumout.plan.minibatch_target import RowData, make_minibatch_target
 from sumout.plan.plan import plan_for
+from sumout.plan.row_sums import RowSums, draw_rows
 from sumout.plan.target import make_target
 from sumout.randomness import new_key, split
 
 from row_models import ROW_MODELS, mixture, mixture_data
 
 SIZE, BATCH, BATCHES = 103, 8, 10_000
+QUICK = ("mixture", "sequences")
+FEW = [
+    pytest.param(model, id=model.__name__, marks=() if model.__name__ in QUICK else pytest.mark.calibration)
+    for model in ROW_MODELS
+]
 MOST_ERRORS = 6.0  # standard errors; by chance in 2e-9 of coordinates
 
 
@@ -53,7 +59,7 @@ def estimates_of(sums, x, mode, has_control_variates):
     return np.asarray(jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=100))(as_jax(keys)))
 
 
-@pytest.mark.parametrize("model", ROW_MODELS, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", FEW)
 def test_gradients_are_unbiased(model):
     rng = np.random.default_rng(0)
     program = sumout.program(model, *ROW_MODELS[model](rng, SIZE))
@@ -65,7 +71,7 @@ def test_gradients_are_unbiased(model):
     assert excess(steadied, exact) < MOST_ERRORS
 
 
-@pytest.mark.parametrize("model", ROW_MODELS, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", FEW)
 def test_totals_are_those_of_all_rows(model):
     """103 rows in chunks of 8, of which the last is filled up."""
     rng = np.random.default_rng(1)

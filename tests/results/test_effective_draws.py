@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sumout.results.effective_draws import judge_agreement, site_columns
+from sumout.results.effective_draws import fewest_effective, judge_agreement, site_columns, slowest
 
 from made_up_runs import autoregressive
 
@@ -20,3 +20,13 @@ def test_the_bound_on_r_hat_holds_its_level():
     columns = [autoregressive(rng, effective, (150,)) for effective in (100, 400, 1500)]
     alarms = sum(judge_agreement(x[..., i], 0.1).disagrees for x in columns for i in range(150))
     assert alarms < 4.5 + 7 * np.sqrt(4.5)
+
+
+def test_draws_that_undo_each_other_are_not_fewer_than_none():
+    """Each nearly the mirror image of the one before: for means worth more than independent draws."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 1000))
+    for t in range(1, 1000):
+        x[:, t] = -0.98 * x[:, t - 1] + np.sqrt(1 - 0.98**2) * x[:, t]
+    assert slowest(x[..., None])[0] == x.size * np.log10(x.size)
+    assert 0 < fewest_effective(x) < 1000  # in the tails they stay for long

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sumout.results.full_data_check import check_against_all
+from sumout.results.full_data_check import check_against_all, judge_exact
 
 SHAPE = 4, 1000, 3
 NAMES = ["a", "b", "c"]
@@ -51,3 +51,14 @@ def test_few_draws_cannot_tell():
 
 def test_a_gradient_that_is_not_finite_is_said():
     assert "not finite" in check_against_all(draws(0), lambda x: x * np.nan, 10**6, NAMES).words
+
+
+def test_exact_draws_are_right_unless_chains_hardly_move():
+    right = check_against_all(draws(0), correlated, 10**6, NAMES)
+    assert judge_exact(right, 0.9, 10**6).holds
+    cannot_tell = check_against_all(draws(0)[:2, :3], correlated, 10**6, NAMES)
+    assert judge_exact(cannot_tell, 0.9, 10**6).holds
+    stuck = judge_exact(right, 0.002, 10**6)
+    assert not stuck.holds and "hardly move" in stuck.words
+    elsewhere = check_against_all(1.5 * draws(0), correlated, 10**6, NAMES)
+    assert not judge_exact(elsewhere, 0.9, 10**6).holds

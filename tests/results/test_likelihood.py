@@ -157,3 +157,18 @@ def test_data_that_rule_out_values_of_their_site(name, is_double):
         expected = left_out(program, x, y.shape)
     assert np.isfinite(expected).all()
     np.testing.assert_allclose(np.ravel(found), expected, **({"rtol": 1e-8} if is_double else {"atol": 2e-4}))
+
+
+def test_data_that_depend_on_no_discrete_site():
+    """As in a state space model that switches: z steers a latent level, and only the level is observed."""
+
+    def steered(y):
+        jump = numpyro.sample("jump", dist.Bernoulli(0.2).expand([len(y)]).to_event(1))
+        level = numpyro.sample("level", dist.Normal(0, 1.0 + jump).to_event(1))
+        numpyro.sample("y", dist.Normal(level, 0.5), obs=y)
+
+    y = jnp.array([0.3, -1.0, 2.0])
+    program = sumout.program(steered, y)
+    x, z = random_x(program), {"jump": jnp.zeros(3, int)}
+    found = build_likelihood(make_plan(sumout.read(program)))(x, z, program.data)["y"]
+    np.testing.assert_allclose(found, dist.Normal(x, 0.5).log_prob(y), rtol=1e-8)

@@ -80,7 +80,8 @@ def test_a_model_that_subsamples_is_sampled_so():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"minibatch": {"n": 100, "m": 5}}, "2 plates"),
+        ({"minibatch": {"n": 100, "m": 5}}, "no plate 'm'"),
+        ({"minibatch": {}}, "name a plate"),
         ({"minibatch": 100}, "a dict from the name of a plate"),
         ({"minibatch": {"points": 100}}, "no plate 'points'"),
         ({"minibatch": {"n": 100}, "kernel": "nuts"}, "NUTS accepts or rejects by the log density of all rows"),

@@ -24,7 +24,7 @@ from known_moments import KNOWN_MOMENTS, KnownMoments
 
 LIMITS = {None: (0.1, 0.05), "ghmc": (0.1, 0.05), "split_sghmc": (0.15, 0.07)}
 DRAWS = {"survey": 10_000, "mixture": 10_000, "hmm": 10_000}
-QUICK = {(None, "two_chains"), ("split_sghmc", "survey")}
+QUICK = {(None, "two_chains")}
 
 
 def judges():

@@ -9,6 +9,7 @@ from sumout.calls import public
 from sumout.checks.data_use import check_arguments, check_observed
 from sumout.checks.discrete_sites import check_barriers, check_broadcasting, check_influence, check_outside
 from sumout.checks.examination import Examination, Finding
+from sumout.checks.indices import check_indices
 from sumout.checks.not_finite import check_edges, check_nan, check_start
 from sumout.checks.tails import check_flat, check_scales, check_tails
 from sumout.checks.unbounded_counts import check_counts
@@ -22,6 +23,7 @@ CHECKS = (
     check_observed,
     check_arguments,
     check_start,
+    check_indices,
     check_flat,
     check_nan,
     check_edges,
@@ -34,7 +36,7 @@ CHECKS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checkup:
     """All that was found; prints as a list, and is true where nothing was.
 
@@ -67,7 +69,7 @@ class Checkup:
     def __bool__(self) -> bool:
         return not self.findings
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         if self:
             return f"{self.name}: nothing found."
         lines = [f"  {'warning' if found.error is None else 'error'}: {found.message}" for found in self.findings]

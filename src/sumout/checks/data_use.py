@@ -26,6 +26,8 @@ def check_arguments(exam: Examination) -> Iterator[Finding]:
     """An argument that the density does not depend on was most often forgotten, or another one used in its place."""
     program = exam.program.source or exam.program
     unused = _unused(program)
+    of_one = {name.partition(".")[0] for name in unused}  # the argument that the data are of
+    unused += [name for name in program.unread if name not in of_one]
     if unused:
         named = ", ".join(f"'{name}'" for name in unused)
         yield Finding(

@@ -14,7 +14,7 @@ the branch, 0, by the derivative of the logarithm there, 1/0, which is no number
 An infinite derivative at a possible value remains infinite. An equation gets these rules by a primitive of the same
 name that takes the place of its own, so that all who read the program find what they know. They cost a comparison each
 and are given only where something can be singular because of z or the data, which is looked up in the program
-(`with_rules`): a scale σ[z] chosen from those in x is not, z · σ is.
+(`with_rules`): a scale σ[z] chosen from those in x is not, z · σ is. Functions of complex numbers keep their own rules.
 """
 
 from collections.abc import Sequence
@@ -268,7 +268,7 @@ def _with_rule(eqn: Any, operands: list[Traits], is_steep: bool) -> Any:
     if row.kind in MATRICES:
         return _matrices_with_rule(eqn) if _singular_places(eqn, operands) else eqn
     has_constant_slope = row.linear in (Linear.ALL, Linear.CASES) or row.name == "stop_gradient"
-    if has_constant_slope or not _is_in_place(eqn):
+    if has_constant_slope or not _is_in_place(eqn) or _is_complex(eqn):
         return eqn
     may_be_infinite = any(operand.may_be_infinite for operand in operands)
     is_singular = may_be_infinite or bool(_singular_places(eqn, operands))
@@ -278,6 +278,11 @@ def _with_rule(eqn: Any, operands: list[Traits], is_steep: bool) -> Any:
     if is_mask or (is_singular and row.name not in ("max", "min")):
         return eqn.replace(primitive=with_rule(eqn.primitive, is_mask))
     return eqn
+
+
+def _is_complex(eqn: Any) -> bool:
+    """Whether an equation takes or gives complex numbers, along whose axes its slopes may differ, as of |w|."""
+    return any(jnp.issubdtype(v.aval.dtype, jnp.complexfloating) for v in (*eqn.invars, *eqn.outvars))
 
 
 def _is_in_place(eqn: Any) -> bool:

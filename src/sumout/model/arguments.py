@@ -6,9 +6,10 @@ its owner changes later does not change it.
 """
 
 import copy
+import dis
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -55,8 +56,10 @@ class Arguments:
     @property
     def data(self) -> dict[str, jax.Array]:
         """The traced arrays by their paths."""
-        chosen = zip(self.paths, self.leaves, self.traced, strict=True)
-        return {path: as_jax(leaf) for path, leaf, traced in chosen if traced}
+        chosen = [(p, leaf) for p, leaf, traced in zip(self.paths, self.leaves, self.traced, strict=True) if traced]
+        for path, leaf in chosen:
+            reject_too_large(path, leaf)
+        return {path: as_jax(leaf) for path, leaf in chosen}
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -245,9 +248,41 @@ def _reject_unusable(path: str, leaf: Any) -> None:
         )
 
 
+def reject_too_large(path: str, leaf: Any) -> None:
+    """Whole numbers that the type in force cannot hold: JAX would cut their upper digits off."""
+    array = np.asarray(leaf)
+    held = jax.dtypes.canonicalize_dtype(array.dtype)
+    if array.dtype.kind not in "iu" or held == array.dtype or not array.size:
+        return
+    ends = np.iinfo(held)
+    too_large = (array < ends.min) | (array > ends.max)
+    if too_large.any():
+        raise ModelError(
+            f"argument '{path}' holds the whole number {array[too_large][0]}, which {held}, JAX's type for it, cannot "
+            'hold. Pass it as a float, allow longer numbers with jax.config.update("jax_enable_x64", True), or leave '
+            "it out if nothing depends on it."
+        )
+
+
 def _on_one_device(leaf: Any) -> Any:
     """An array that is not spread over devices: where rows lie is said when a program is sampled."""
     return np.asarray(leaf) if isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1 else leaf
+
+
+READERS = {"locals", "vars", "eval", "exec"}  # of any variable, without naming it
+
+
+def never_read(function: Any, names: Iterable[str]) -> tuple[str, ...]:
+    """Which of these arguments the code of a function nowhere reads; none where the code cannot be looked into."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or READERS & set(code.co_names):
+        return ()
+    read = set(code.co_cellvars)  # by functions within it
+    for instruction in dis.get_instructions(code):
+        if instruction.opname.startswith("LOAD_"):
+            # Newer versions of Python load two variables in one instruction.
+            read |= set(instruction.argval if isinstance(instruction.argval, tuple) else [instruction.argval])
+    return tuple(name for name in names if name in code.co_varnames and name not in read)
 
 
 def watch_outside(function: Any) -> Callable[[], tuple[str, ...]]:

@@ -120,8 +120,9 @@ def density(
 
     plates = _plates(rows or {}, arguments, discrete)
 
-    def without_rows(z, data):
-        return tuple({n: a[:0] if n in (rows or {}) else a for n, a in named.items()} for named in (z, data))
+    def without_rows(left_out, z, data):
+        gone = {name for name, plate in (rows or {}).items() if _sum_over(plate) in left_out}
+        return tuple({n: a[:0] if n in gone else a for n, a in named.items()} for named in (z, data))
 
     def with_rows(plate: str, batch: int) -> list[Attempt]:
         axes = {path: 0 for path in arguments.data if (rows or {}).get(path) == plate}
@@ -141,8 +142,10 @@ def density(
         with_arrays=lambda arrays: density(log_density, x=x, z=z, data=arguments.with_arrays(arrays), rows=rows),
         plates=plates,
         with_rows=with_rows,
-        log_joint_left_out=lambda _, x, z, data: log_joint(x, *without_rows(z, data)),
-        log_joint_left_out_without_jacobian=lambda _, x, z, data: log_joint_without_jacobian(x, *without_rows(z, data)),
+        log_joint_left_out=lambda out, x, z, data: log_joint(x, *without_rows(out, z, data)),
+        log_joint_left_out_without_jacobian=lambda out, x, z, data: log_joint_without_jacobian(
+            x, *without_rows(out, z, data)
+        ),
         kin=kin_of(log_density),
         changed_outside=watch_outside(log_density),
         name=getattr(log_density, "__name__", "density"),
@@ -185,10 +188,16 @@ def _plates(rows: Mapping[str, str], arguments: Arguments, discrete: dict[str, D
         if len(set(found.values())) > 1:
             seen = ", ".join(f"'{name}' has {size}" for name, size in found.items())
             raise ModelError(f"density: the rows of '{plate}' are not as many everywhere: {seen}.")
+    dims = {plate: {n: -len(shapes[n]) for n in found if n in discrete} for plate, found in sizes.items()}
     return {
-        plate: Plate(next(iter(found.values())), None, {n: -len(shapes[n]) for n in found if n in discrete})
+        plate: Plate(next(iter(found.values())), None, dims[plate] | {_sum_over(plate): 0})
         for plate, found in sizes.items()
     }
+
+
+def _sum_over(plate: str) -> str:
+    """What to call the one term that the rows of a plate have."""
+    return f"the sum over '{plate}'"
 
 
 def _with_fewer(name: str, support: Any, num: int) -> Any:

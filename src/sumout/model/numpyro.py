@@ -17,7 +17,7 @@ import numpy as np
 
 from sumout.errors import ModelError, OptionError, SumoutError
 from sumout.jaxpr.equations import without_collection
-from sumout.model.arguments import BY_VALUE, Arguments, split_arguments, watch_outside
+from sumout.model.arguments import BY_VALUE, Arguments, never_read, split_arguments, watch_outside
 from sumout.model.containers import first_that_works
 from sumout.model.kin import Kin, kin_of
 from sumout.model.numpyro_model import NumPyroModel
@@ -133,6 +133,7 @@ def _make(
         dims=sites.dims,
         fixed=arguments.fixed,
         by_value=sites.by_value,
+        unread=never_read(model, (name for name in bound if name != ROWS)),
         arguments_as_data=read_arguments,
         with_arrays=lambda arrays: _make(model, signature, arguments.with_arrays(arrays), kin, plate),
         plates=sites.plates,

@@ -21,6 +21,7 @@ from sumout.model.numpyro_sites import (
 )
 from sumout.model.program import CountTerms
 from sumout.model.validation import (
+    failing_in_words,
     one_at_a_time,
 )
 from sumout.randomness import as_jax_key
@@ -57,6 +58,7 @@ class NumPyroModel:
         return constrain_fn(self._given(z), (values,), {}, self.sites.fill_in(x), **options)
 
     @one_at_a_time
+    @failing_in_words
     def log_joint_without(self, left_out: Sequence[str], x, z, data):
         """The log density, Jacobian included, without the laws of some sites."""
         with validation_enabled():  # outside its support a value has density zero, whatever the user's setting
@@ -109,6 +111,7 @@ class NumPyroModel:
             return CountTerms(terms, known(suprema), known(tails), continuous, known(parameters))
 
     @one_at_a_time
+    @failing_in_words
     def all_parts(self, x, z, data):
         """All that is asked of the model, by one run of it.
 

@@ -5,6 +5,7 @@ The run has an unknown key, so that whatever depends on a latent value is seen t
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import jax
@@ -37,10 +38,12 @@ from sumout.model.supports import Count, Support, whole_numbers
 from sumout.model.validation import (
     UniqueNames,
     check_data,
+    check_parameters,
     check_site,
     describe_law,
     is_inside,
     one_at_a_time,
+    traced_parameters,
 )
 
 ENDS = ("lower_bound", "upper_bound")  # of an interval, as NumPyro calls them
@@ -61,7 +64,8 @@ class Probe:
             bounds = {name: _bounds(site) for name, site in seen.items() if _is_discrete_latent(site)}
             observed = {n: jnp.asarray(s["value"]) for n, s in seen.items() if _is_data(s)}
             inside = {n: is_inside(s) for n, s in seen.items() if _is_data(s)}
-            return bounds, observed, inside, {n: is_missing(seen[n]) for n in find_imputed(seen)}
+            parameters = {n: traced_parameters(s) for n, s in seen.items() if s["type"] == "sample"}
+            return bounds, observed, inside, {n: is_missing(seen[n]) for n in find_imputed(seen)}, parameters
 
         self.key = jax.eval_shape(lambda: jax.random.key(0))
         self.closed, self.shapes = jax.make_jaxpr(arrays, return_shape=True)(self.key, arguments.data)
@@ -107,7 +111,9 @@ class Sites:
         seen, continuous = probe.seen, dict(probe.continuous)
         is_known = [not used[0] for used in used_inputs(probe.closed)]
         known = evaluate(probe.closed, [probe.key, *jax.tree.leaves(arguments.data)], is_known)
-        bounds, observed, inside, missing = jax.tree.unflatten(jax.tree.structure(probe.shapes), known)
+        bounds, observed, inside, missing, parameters = jax.tree.unflatten(jax.tree.structure(probe.shapes), known)
+        for name, values in parameters.items():
+            check_parameters(name, seen[name]["fn"], {p: v for p, v in values.items() if v is not None})
         by_value = _inputs_of(probe.closed, probe.shapes, sorted(arguments.data))
         missing = {name: mask for name, mask in missing.items() if mask is not None}
         for name, mask in missing.items():
@@ -148,9 +154,9 @@ class Sites:
 
 def _inputs_of(closed: Any, shapes: Any, names: list[str]) -> tuple[str, ...]:
     """Which data the bounds and the masks of a probe follow from; its first input is a key."""
-    first, last = (len(jax.tree.leaves(part)) for part in (shapes[0], shapes[-1]))
-    used = used_inputs(closed)
-    chosen = [*used[:first], *used[len(used) - last :]]
+    used = iter(used_inputs(closed))
+    of_part = [list(islice(used, len(jax.tree.leaves(part)))) for part in shapes]
+    chosen = [*of_part[0], *of_part[3]]
     return tuple(name for i, name in enumerate(names, start=1) if any(output[i] for output in chosen))
 
 

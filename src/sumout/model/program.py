@@ -151,6 +151,7 @@ class Program:
         dims: names of the dimensions of a variable, where the model names them.
         fixed: names of the array arguments the model uses by value, so that they could not be kept as arguments.
         by_value: names of the data whose values the supports or the shapes of sites follow from.
+        unread: names of the arguments that the model's code never reads.
         free: names of the data that may change from call to call, so that the reading does not look at their values.
         arguments_as_data: `(*args, **kwargs) -> data` of another call of the same model, and what of it is no data, by
             path; None where the model takes no arguments.
@@ -195,6 +196,7 @@ class Program:
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()
     by_value: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
     arguments_as_data: Callable[..., tuple[Data, dict[str, Any]]] | None = None
     with_arrays: "Callable[[dict[str, Any]], Program] | None" = None

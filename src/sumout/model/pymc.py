@@ -11,7 +11,7 @@ Two kinds of latents are not what they seem. A DiracDelta can take one value onl
 vector of counts with one trial (Multinomial) the discrete site is the index of the one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -47,8 +47,10 @@ from sumout.model.pymc_data import (
 )
 from sumout.model.pymc_graphs import Function, make_function
 from sumout.model.pymc_predict import PyMCPredictor
+from sumout.model.pymc_rows import Cut, find_plates, refuse_cut, refuse_weighed
 from sumout.model.pymc_supports import (
     ends,
+    index_name,
     is_dirac,
     is_discrete,
     is_one_of_many,
@@ -57,6 +59,7 @@ from sumout.model.pymc_supports import (
     num_trials,
     refuse_law,
 )
+from sumout.model.row_program import Attempt, Plate
 from sumout.model.supports import Count, Finite, Support, whole_numbers
 from sumout.model.validation import first_line
 from sumout.randomness import as_jax_key
@@ -110,10 +113,15 @@ def program(model: pm.Model) -> Program:
 
 def _program(model: pm.Model) -> Program:
     _refuse(model)
+    return _make(model)[0]
+
+
+def _make(model: pm.Model, cut: Cut | None = None) -> tuple[Program, Inputs]:
+    """The program, or that of some rows of a dimension; and what its graphs are functions of."""
     latent = [rv for rv in model.free_RVs if not is_dirac(rv)]
     terms = [*latent, *observed_variables(model), *model.potentials]
     shown = [v for v in [*model.free_RVs, *model.deterministics] if not is_site(v)]
-    inputs = read_inputs(model, {"terms": _log_terms(model, terms), "shown": by_values(model, shown)}, latent)
+    inputs = read_inputs(model, {"terms": _log_terms(model, terms), "shown": by_values(model, shown)}, latent, cut)
     sites = _find_sites(model, inputs, latent)
     made = _Model(
         inputs=inputs,
@@ -126,7 +134,10 @@ def _program(model: pm.Model) -> Program:
     forward, draw_forward = made.find_forward(model)
     observed = [rv.name for rv in observed_variables(model)]
     is_scaled = any("Minibatch" in type(rv.owner.op).__name__ for rv in observed_variables(model))
-    return Program(
+    observations = {rv.name: inputs.value_of(model.rvs_to_values[rv]) for rv in observed_variables(model)}
+    plates = find_plates(model, terms, cut)
+    cut_off = () if cut is None or cut.dim not in plates else plates[cut.dim].dims
+    program = Program(
         x=sites.continuous,
         z=sites.discrete,
         data=inputs.data,
@@ -139,17 +150,41 @@ def _program(model: pm.Model) -> Program:
         draw_forward_named=draw_forward,
         count_terms_named=None if is_scaled else made.find_counts(model, forward),
         forward=forward,
-        observed={rv.name: inputs.value_of(model.rvs_to_values[rv]) for rv in observed_variables(model)},
+        observed=observations,
         constant=_constant_data(model),
-        coords=labels_of(model),
+        coords={dim: labels for dim, labels in labels_of(model).items() if cut is None or dim != cut.dim},
         order=tuple(v.name for v in [*model.free_RVs, *model.deterministics]),
-        initial=_initial_values(model, sites),
+        initial={name: value for name, value in _initial_values(model, sites).items() if name not in cut_off},
         laws={rv.name: law_of(rv) for rv in all_variables(model)},
         dims=_dims(model, sites),
         fixed=inputs.fixed,
         predictor=PyMCPredictor(ref(model), _dims(model, sites)),
+        plates=plates,
+        with_rows=None if cut is not None else partial(_with_rows, ref(model), plates),
+        log_joint_left_out=made.log_joint_without,
+        log_joint_left_out_without_jacobian=partial(made.log_joint_without, is_jacobian=False),
         name=model.name or "model",
     )
+    return program, inputs
+
+
+def _with_rows(
+    model_of: Callable[[], pm.Model | None], plates: Mapping[str, Plate], dim: str, batch: int
+) -> list[Attempt]:
+    """The way to make a program of so many rows of a dimension."""
+
+    def given_fewer() -> tuple[Program, Mapping[str, int], str | None]:
+        model, cut = model_of(), Cut(dim, plates[dim].size, batch)
+        if model is None:
+            raise ModelError("minibatch: the PyMC model is gone: keep it while its program is in use.")
+        refuse_weighed(model, dim)
+        try:
+            made, inputs = _make(model, cut)
+        except Exception as error:  # whatever PyTensor says of graphs that do not fit together
+            raise refuse_cut(cut, error) from error
+        return made, inputs.row_axes, None
+
+    return [given_fewer]
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +343,7 @@ def _find_sites(model: pm.Model, inputs: Inputs, latent: Sequence[Any]) -> _Site
             is_real = transforms_of(model)[rv] is None
             continuous[rv.name] = ContinuousSite(shape, unconstrained, is_real)
         elif is_one_of_many(rv):
-            index = f"{rv.name}_index"
+            index = index_name(rv)
             if index in model.named_vars:
                 raise ModelError(f"'{index}' is the index of the one in '{rv.name}': give your variable another name.")
             discrete[index], one_of[index] = DiscreteSite(supports[rv.name]), (rv.name, shape[-1])

@@ -26,6 +26,7 @@ from pytensor.tensor.type import TensorType
 from sumout.errors import ModelError
 from sumout.model.arguments import as_jax, most_traced
 from sumout.model.pymc_graphs import Function, make_function
+from sumout.model.pymc_rows import Cut
 from sumout.model.pymc_supports import is_dirac, is_discrete
 from sumout.model.validation import first_line
 
@@ -44,6 +45,7 @@ class Inputs:
         replaced: what takes the place of the model's own variables, in the order in which it does.
         data_variables: the inputs that are data, by their names.
         functions: of all inputs, for the graphs that they were read for.
+        row_axes: of the arrays that a cut has left some rows of, along which axis.
     """
 
     values: tuple[Any, ...]
@@ -53,6 +55,7 @@ class Inputs:
     replaced: tuple[dict[Any, Any], ...]
     data_variables: tuple[Any, ...]
     functions: Mapping[str, Function]
+    row_axes: Mapping[str, int]
 
     @property
     def data(self) -> dict[str, jax.Array]:
@@ -93,24 +96,33 @@ def shared_variables(graphs: Iterable[Variable]) -> list[Any]:
     return [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
 
 
-def read_inputs(model: pm.Model, outputs: Mapping[str, Sequence[Variable]], latent: Sequence[Any]) -> Inputs:
+def read_inputs(
+    model: pm.Model, outputs: Mapping[str, Sequence[Variable]], latent: Sequence[Any], cut: Cut | None = None
+) -> Inputs:
     """The inputs of a model, with as many arrays as arguments as can be.
 
     Args:
         model: the model.
         outputs: graphs of its density, and of all that is shown.
         latent: its latents, but for those that can take one value only.
+        cut: leaves some rows of a dimension only.
     """
     graphs = [graph for some in outputs.values() for graph in some]
-    shapes = find_shapes(model, latent)
+    lengths: dict[Any, Any] = {v: v.get_value() for v in model.dim_lengths.values() if isinstance(v, SharedVariable)}
+    found, row_axes = _find_data(model, graphs, set(lengths)), {}
+    if cut is not None:
+        lengths[model.dim_lengths[cut.dim]] = np.array(cut.num)
+        dims = model.named_vars_to_dims
+        row_axes = {name: cut.axis_of(name, array.shape, dims) for name, (_, array) in found.items()}
+        row_axes = {name: axis for name, axis in row_axes.items() if axis is not None}
+        found = {name: (own, cut.first(name, array, dims)) for name, (own, array) in found.items()}
+    shapes = find_shapes(model, latent, lengths | dict(found.values()))
     values = {}
     for rv in latent:
         own = model.rvs_to_values[rv]
         values[own] = TensorType(own.type.dtype, shape=shapes[rv.name][1])(rv.name)
     dirac = [_resolve(model, rv) for rv in reversed(model.free_RVs) if is_dirac(rv)]
-    lengths = {v for v in model.dim_lengths.values() if isinstance(v, SharedVariable)}
-    known = {v: constant(v.get_value()) for v in lengths}
-    found = _find_data(model, graphs, lengths)
+    known = {v: constant(length) for v, length in lengths.items()}
 
     def attempt(traced: tuple[bool, ...]) -> Inputs:
         placed, variables = {**values, **known}, []
@@ -121,7 +133,7 @@ def read_inputs(model: pm.Model, outputs: Mapping[str, Sequence[Variable]], late
             else:
                 placed[own] = constant(array)
         arrays = {name: array for name, (_, array) in found.items()}
-        made = Inputs(tuple(values.values()), shapes, arrays, traced, (*dirac, placed), tuple(variables), {})
+        made = Inputs(tuple(values.values()), shapes, arrays, traced, (*dirac, placed), tuple(variables), {}, row_axes)
         run = {
             name: make_function(made.variables, made.place(some), model.check_bounds) for name, some in outputs.items()
         }
@@ -191,14 +203,15 @@ def by_values(model: pm.Model, graphs: Sequence[Any]) -> list[Any]:
     return replace_rvs_by_values(graphs, rvs_to_values=model.rvs_to_values, rvs_to_transforms=transforms_of(model))
 
 
-def find_shapes(model: pm.Model, latent: Sequence[Any]) -> Shapes:
-    """Shapes of the latents as the user sees them, and on the real line."""
+def find_shapes(model: pm.Model, latent: Sequence[Any], given: Mapping[Any, np.ndarray]) -> Shapes:
+    """Shapes of the latents as the user sees them, and on the real line, with these values of shared variables."""
     graphs = []
     for rv in latent:
         transform = transforms_of(model)[rv]
         moved = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
         graphs += [as_tensor(rv.shape, dtype="int64", ndim=1), as_tensor(moved.shape, dtype="int64", ndim=1)]
-    present = {v: constant(v.get_value()) for v in shared_variables(graphs) if isinstance(v.type, TensorType)}
+    shared = [v for v in shared_variables(graphs) if isinstance(v.type, TensorType)]
+    present = {v: constant(given[v] if v in given else v.get_value()) for v in shared}
     folded: Any = constant_fold(clone_replace(graphs, present, rebuild_strict=False), raise_not_constant=False)  # pyright: ignore[reportArgumentType]
     if all(isinstance(shape, np.ndarray) for shape in folded):
         pairs = [tuple(int(size) for size in shape) for shape in folded]

@@ -140,7 +140,8 @@ def _refuse_randomness(graph: FunctionGraph) -> None:
         if "Minibatch" in kind:
             raise ModelError(
                 "the model takes random minibatches of its data (pm.Minibatch), so that its log density is another one "
-                "at every look. sumout uses all data: give them as pm.Data."
+                'at every look. Give all data as pm.Data with a name for their rows, dims="n", without total_size, and '
+                'have sumout take the minibatches: sumout.sample(model, minibatch={"n": 1000}).'
             )
         raise ModelError(
             f"the log density depends on a random variable of law {kind} that is not part of the model (made by "

@@ -59,6 +59,11 @@ def is_one_of_many(rv: Variable) -> bool:
     return isinstance(rv.owner.op, ONE_OF_MANY)  # pyright: ignore[reportOptionalMemberAccess]
 
 
+def index_name(rv: Any) -> str:
+    """Name of the discrete site that is the index of the one in a vector."""
+    return f"{rv.name}_index"
+
+
 def is_site(variable: Variable) -> bool:
     """Whether a variable is a discrete site as it is."""
     is_law = variable.owner is not None and hasattr(variable.owner.op, "ndim_supp")

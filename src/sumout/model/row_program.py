@@ -36,12 +36,14 @@ class Plate:
         subsample_size: how many the model itself asks for; None for all.
         dims: for each term, and each discrete site, inside: along which axis of batches its rows lie, from the end.
         values: names of the deterministics inside.
+        events: of discrete sites whose elements are arrays (a chain), how many axes these have.
     """
 
     size: int
     subsample_size: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     values: tuple[str, ...] = ()
+    events: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,7 @@ class RowProgram:
         axes: of the arrays in the data of the program that hold rows, along which axis; the row numbers have none.
         index: name of the array in the data that row numbers go to, where the model picks its rows itself.
         site_axes: of the discrete sites inside, along which axis rows lie.
+        kept: names of the values that belong to no row.
         all_rows: the data of the whole program.
     """
 
@@ -68,6 +71,7 @@ class RowProgram:
     axes: Mapping[str, int]
     index: str | None
     site_axes: Mapping[str, int]
+    kept: tuple[str, ...]
     all_rows: Data = field(repr=False)
 
     def take(self, arrays: Data, index: Array) -> Data:
@@ -102,8 +106,8 @@ def check_rows(program: Program, plate: str, batch: Any) -> None:
     if plate not in program.plates:
         names = ", ".join(f"'{name}'" for name in program.plates) or "none"
         raise OptionError(
-            f"minibatch: '{program.name}' has no plate '{plate}'; its plates: {names}. A NumPyro model marks its rows "
-            'by `with numpyro.plate("n", N):`, a plain density by `rows=` of sumout.density.'
+            f"minibatch: '{program.name}' has no plate '{plate}'; its plates: {names}. A NumPyro model marks its "
+            'rows by `with numpyro.plate("n", N):`, a PyMC model by `dims="n"`, a plain density by `rows=`.'
         )
     size = program.plates[plate].size
     if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or not batch >= 1:
@@ -189,12 +193,13 @@ def _take_apart(
         constant={},
         order=tuple(name for name in small.order if name in kept),
     )
-    ndim = {name: len(site.shape) - len(site.event_shape) for name, site in small.z.items()}
+    events = {name: len(site.event_shape) + found.events.get(name, 0) for name, site in small.z.items()}
+    ndim = {name: len(site.shape) - events[name] for name, site in small.z.items()}
     site_axes = {name: ndim[name] + dim for name, dim in found.dims.items() if name in ndim}
     hidden = tuple(name for name in small.data if name in axes or name == index)
     return RowProgram(
         plate, program.plates[plate].size, batch, replace(small, free=hidden), outside, dict(axes), index, site_axes,
-        dict(program.data),
+        tuple(kept), dict(program.data),
     )  # fmt: skip
 
 
@@ -272,6 +277,11 @@ MOST_VALUES = 2**30  # more than a site has: its last value is meant
 FEW = 4  # rows: of so few, one term that joins two of them is a large part
 
 
+def rounding() -> float:
+    """Relative, of a sum of many terms in the precision in force."""
+    return 1e-5 if jnp.result_type(float) == jnp.float32 else 1e-11
+
+
 def _compare_sums(program: Program, made: RowProgram, rng: np.random.Generator) -> None:
     """A plain density must be a sum over rows and what is there without any; z outside must not meet rows."""
     x = program.unravel(as_jax(guess_x(rng, program, 1)[0]))
@@ -296,7 +306,7 @@ def _compare_sums(program: Program, made: RowProgram, rng: np.random.Generator) 
             f"them, as is needed to tell what rows share: {type(error).__name__}: {str(error).splitlines()[0]}"
         ) from error
     size = 1 + sum(map(abs, (nothing, both, *parts)))
-    tolerance = size * (1e-5 if jnp.result_type(float) == jnp.float32 else 1e-11)
+    tolerance = size * rounding()
     if not abs(both - nothing - sum(part - nothing for part in parts)) <= tolerance:
         raise ModelError(
             f"minibatch: the log density of {2 * FEW} rows of '{made.plate}' is not the sum of those of {FEW} and "

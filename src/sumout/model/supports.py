@@ -50,7 +50,7 @@ class Finite:
 
     def __str__(self) -> str:
         if self.values.ndim > 1:
-            return f"up to {self.num_values} values"
+            return f"{{{self.values.min()}, …, {self.values.max()}}}, up to {self.num_values} of them each"
         shown = [str(v) for v in self.values.tolist()]
         if len(shown) > 6:
             shown = [*shown[:3], "…", shown[-1]]
@@ -142,7 +142,7 @@ def finite(values: int | Sequence | np.ndarray, shape: int | tuple[int, ...] = (
     """
     listed = np.arange(values) if isinstance(values, int | np.integer) else np.array(values)
     if listed.dtype.kind not in "biuf" or not np.isfinite(listed).all():
-        raise OptionError(f"finite({values!r}): the values must be finite numbers or booleans, not {listed.dtype}.")
+        raise OptionError(f"finite({values!r}): the values must be numbers or booleans, none infinite or NaN.")
     if listed.ndim != 1 or listed.size == 0:
         raise OptionError(
             f"finite({values!r}): expected a number of values (at least 1) or a flat list of them, "

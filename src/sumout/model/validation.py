@@ -11,11 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from numpyro.distributions import MaskedDistribution
+from numpyro.distributions import MaskedDistribution, constraints
+from numpyro.distributions.constraints import is_dependent
 from numpyro.primitives import Messenger
 
-from sumout.errors import ModelError
+from sumout.errors import ModelError, SumoutError
 from sumout.model.log_probs import is_in_support, log_prob_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 OWN = Path(__file__).parents[1]
 MOST_LINES = 4  # of what JAX or NumPyro say, in an error of ours
@@ -101,13 +105,61 @@ def check_data(name: str, fn: Any, value: np.ndarray, inside: np.ndarray | None)
     )
 
 
+def traced_parameters(site: dict) -> dict[str, Any]:
+    """Parameters of a law that JAX traces: NumPyro looks at all others itself. Of data that are masked they may be any.
+
+    Whether a matrix is positive definite is left to the density, as rounding may decide it.
+    """
+    fn, found = site["fn"], {}
+    while fn is not None and not isinstance(fn, MaskedDistribution):
+        simple = {name: law for name, law in fn.arg_constraints.items() if not is_dependent(law) and law.event_dim < 2}
+        found |= {name: vars(fn)[name] for name in simple if isinstance(vars(fn).get(name), Tracer)}
+        fn = getattr(fn, "base_dist", None)
+    return {} if isinstance(fn, MaskedDistribution) else found
+
+
+def check_parameters(name: str, fn: Any, values: dict[str, np.ndarray]) -> None:
+    """Refuse parameters that follow from data alone and that a law cannot have."""
+    for parameter, value in values.items():
+        fn = _owner_of(parameter, fn)
+        wrong = _is_wrong(value, fn.arg_constraints[parameter])
+        if not wrong.any():
+            continue
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+        place = f"[{', '.join(map(str, index))}]" if index else ""
+        allowed = _describe_support(fn.arg_constraints[parameter]) or str(fn.arg_constraints[parameter])
+        allowed = {"the simplex": "probabilities that add up to one"}.get(allowed, allowed)
+        raise ModelError(
+            f"site '{name}': the parameter {parameter}{place} = {value[index]} of its law, {_name_of(fn)}, is not "
+            f"among {allowed}. It follows from the data alone: correct these."
+        )
+
+
+def _owner_of(parameter: str, fn: Any) -> Any:
+    """The distribution, of those wrapped in others, that has a parameter."""
+    while parameter not in fn.arg_constraints:
+        fn = fn.base_dist
+    return fn
+
+
+def _is_wrong(value: np.ndarray, constraint: Any) -> np.ndarray:
+    """Where a parameter cannot be; log odds may be infinite, as the logarithm of what is impossible is."""
+    if constraint in (constraints.real, constraints.real_vector):
+        return np.isnan(value)
+    return ~np.asarray(constraint(value))
+
+
 def describe_law(fn: Any) -> str:
     """A distribution and its support, as in "Poisson, whose support is nonnegative integers"."""
     while type(fn).__name__ in ("ExpandedDistribution", "Independent", "MaskedDistribution"):
         fn = fn.base_dist
-    name = type(fn).__name__.removesuffix("Probs").removesuffix("Logits")
+    name = _name_of(fn)
     support = _describe_support(getattr(fn, "support", None))
     return f"{name}, whose support is {support}" if support else name
+
+
+def _name_of(fn: Any) -> str:
+    return type(fn).__name__.removesuffix("Probs").removesuffix("Logits")
 
 
 def _describe_support(constraint: Any) -> str:
@@ -122,7 +174,9 @@ def _describe_support(constraint: Any) -> str:
     if not known:
         return {"real": "the real numbers", "simplex": "the simplex"}.get(kind, "")
     numbers = "the whole numbers" if getattr(constraint, "is_discrete", False) else "the numbers"
-    return f"{numbers} from {lower}" + ("" if upper is None else f" to {upper}")
+    return f"{numbers} {'above' if kind in ('positive', 'greaterthan') else 'from'} {lower}" + (
+        "" if upper is None else f" to {upper}"
+    )
 
 
 def describe_failure(error: Exception, arguments: dict[str, Any]) -> str:
@@ -137,6 +191,21 @@ def describe_failure(error: Exception, arguments: dict[str, Any]) -> str:
         shapes = ", ".join(f"{name} {np.shape(value)}" for name, value in arguments.items() if np.ndim(value))
         words.append(f"The shapes of the arguments: {shapes or 'none has any'}.")
     return " ".join(words)
+
+
+def failing_in_words(run: Callable[P, T]) -> Callable[P, T]:
+    """The function, which runs a user's model with values for its latents, with its errors as errors of the model."""
+
+    @wraps(run)
+    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return run(*args, **kwargs)
+        except SumoutError:
+            raise
+        except Exception as error:
+            raise ModelError(describe_failure(error, {})) from error
+
+    return told
 
 
 def first_line(error: Exception) -> str:
@@ -182,9 +251,6 @@ def _whole_floats(arguments: dict[str, Any]) -> list[str]:
 # NumPyro's stack of handlers and its setting of validation belong to the whole process: a model that is traced in one
 # thread would be seen by the handlers of another. JAX traces a model whenever it needs to, so the lock is taken where
 # the user's function is called, and nowhere further out: nothing that waits for another thread happens inside.
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 RUNNING = RLock()
 

@@ -25,13 +25,12 @@ from sumout.model.arguments import as_jax
 from sumout.model.front_ends import as_program
 from sumout.model.initial_values import any_z
 from sumout.model.program import Nuisance, Program
-from sumout.model.row_program import take_rows
 from sumout.optimize.lbfgs import ascend_exactly
 from sumout.optimize.maximum import Ascent, Maximum, build_maximum, refuse_moving_supports
 from sumout.optimize.stochastic_ascent import ascend_with_draws
 from sumout.plan.count_ends import NOT_CUT
-from sumout.plan.minibatch_target import RowSums
 from sumout.plan.plan import plan_for, without_partners
+from sumout.plan.row_sums import make_row_sums
 from sumout.plan.target import Target, make_target
 from sumout.randomness import Key, as_seed, new_key, split
 from sumout.run.bars import bar
@@ -70,9 +69,9 @@ def maximize(
         jacobian: False for the mode of the density of x in its own coordinates, as Stan's optimizer has it; True for
             the mode of the density on the real line, with the Jacobian, which is the one the samplers use.
         progress: show a progress bar; None shows it in terminals and notebooks only.
-        minibatch: rows of a plate that are held in memory at a time, as in `{"n": 1000}`: ascents go on some rows, then
-            quasi-Newton steps on all of them in chunks. z of rows is summed out and not reported. Not with `starts`,
-            `steps` or `learning_rate`, which are for ascents on all rows.
+        minibatch: rows of a plate, or of several, that are held in memory at a time, as in `{"n": 1000}`: ascents go on
+            some rows, then quasi-Newton steps on all of them in chunks. z of rows is summed out and not reported. Not
+            with `starts`, `steps` or `learning_rate`, which are for ascents on all rows.
 
     Example:
         >>> import numpy as np, numpyro, numpyro.distributions as dist, sumout
@@ -96,7 +95,7 @@ def maximize(
             raise OptionError(
                 "maximize: starts, steps and learning_rate have no meaning with minibatch: leave them out."
             )
-        return _maximize_rows(program, *chosen, plan, jacobian, int(seed))
+        return _maximize_rows(program, chosen, plan, jacobian, int(seed))
     key_start, key_guard, key_ascent, key_z = split(new_key(seed), 4)
     with bar(progress) as drawn:
 
@@ -128,19 +127,21 @@ def maximize(
 
 
 def _maximize_rows(
-    program: Program, plate: str, batch: int, plan: Mapping[str, str] | None, jacobian: bool, seed: int
+    program: Program, minibatch: Mapping[str, int], plan: Mapping[str, str] | None, jacobian: bool, seed: int
 ) -> Maximum:
     """The mode by ascents on some rows and steps on all."""
-    sums = RowSums(take_rows(program, plate, batch), plan, jacobian)
-    held = HeldRows(sums.rows)
+    sums = make_row_sums(program, minibatch, plan, jacobian)
+    rows = sums.each[0].rows
+    held = HeldRows(rows)
     found = find_mode(sums, FullData(sums, held.some, held.pieces), held.some, new_key(seed))
-    shared = sums.rows.shared
-    first = jax.jit(sums.rows.take)(held.some, jnp.arange(batch, dtype=jnp.int32))
+    shared, kept = rows.shared, set.intersection(*(set(one.rows.kept) for one in sums.each))
+    first = jax.jit(rows.take)(held.some, jnp.arange(rows.batch, dtype=jnp.int32))
     x = jnp.asarray(found.x, jnp.result_type(float))
-    values = {name: np.asarray(value) for name, value in shared.constrain(x, any_z(shared), first).items()}
+    values = shared.constrain(x, any_z(shared), first)
+    values = {name: np.asarray(value) for name, value in values.items() if name in kept}
     unconstrained = {name: np.asarray(value) for name, value in shared.unravel(x).items()}
     distance = found.decrement**0.5
-    words = f"{distance:.2g} posterior deviations from where the gradient of all {sums.rows.size:,} rows points"
+    words = f"{distance:.2g} posterior deviations from where the gradient of all {sums.size:,} rows points"
     message = f"A mode, {words}." if found.is_found else f"No mode: {words} after {found.passes} passes over them."
     if not found.is_found:
         warnings.warn(f"maximize: {message} Check the priors.", ConvergenceWarning, stacklevel=4)

@@ -46,7 +46,7 @@ class Ascent:
     converged: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Maximum:
     """A mode of p(x|y), and what z is there.
 
@@ -74,7 +74,7 @@ class Maximum:
     message: str
     starts: tuple[Ascent, ...]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [f"{name} = {_shorten(value)}" for name, value in list(self.x.items())[:MOST_SHOWN]]
         if len(self.x) > MOST_SHOWN:
             lines.append(f"… and {len(self.x) - MOST_SHOWN} more")

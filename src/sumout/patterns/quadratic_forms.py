@@ -117,8 +117,8 @@ class Quadratic:
         ends = np.cumsum([site.size for site in program.x.values()])
         owners = np.unique(np.searchsorted(ends, self.partners, side="right"))
         names = ", ".join(name for i, name in enumerate(program.x) if i in owners)
-        also = f"each is drawn together with its own coordinate of {names} (Gaussian, given all else), in HMC and NUTS."
-        return f"{text}\n  {also.capitalize()}" if self.arrays else text + also
+        also = f"is drawn together with its own coordinate of {names} (Gaussian, given all else), in HMC and NUTS."
+        return f"{text}\n  Each {also}" if self.arrays else f"{text}each {also}"
 
     @property
     def _factorisation(self) -> Factorisation:

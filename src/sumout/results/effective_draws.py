@@ -177,7 +177,7 @@ def slowest(columns: np.ndarray) -> tuple[float, float]:
     judged = columns[..., np.argsort(-_difference(columns))[:MOST_JUDGED]]
     each = [judged[..., i] for i in range(judged.shape[-1])]
     with np.errstate(divide="ignore", invalid="ignore"):  # what never changes within a chain has an infinite r_hat
-        ess = [float(effective_sample_size(column)) for column in each]
+        ess = [_bounded(column) for column in each]
         r_hat = [float(split_gelman_rubin(column)) for column in each]
     return min(ess, default=np.nan), max(r_hat, default=np.nan)
 
@@ -195,8 +195,17 @@ def fewest_effective(column: np.ndarray) -> float:
     halves = np.concatenate([column[:, :half], column[:, -half:]])
     tails = [(halves <= quantile).astype(float) for quantile in np.quantile(halves, [0.05, 0.95])]
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = [float(effective_sample_size(form)) for form in (_normal_scores(halves), *tails) if np.ptp(form) > 0]
+        found = [_bounded(form) for form in (_normal_scores(halves), *tails) if np.ptp(form) > 0]
     return float(np.nanmin(found)) if found and not np.isnan(found).all() else np.nan
+
+
+def _bounded(column: np.ndarray) -> float:
+    """NumPyro's effective draws with ArviZ's bound: where each draw undoes the one before, they pass all bounds.
+
+    The estimate is n / τ, and for such draws τ comes out near zero or below it.
+    """
+    found, most = float(effective_sample_size(column)), column.size * np.log10(column.size)
+    return float(most) if found <= 0 or found > most else found
 
 
 def _most_different(z: np.ndarray) -> tuple[list[tuple[int, np.ndarray]], int]:

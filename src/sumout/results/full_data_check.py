@@ -24,8 +24,9 @@ MOST_WIDE = 0.10  # relative error of a variance that is tolerated: 5 % of a dev
 MOST_SHIFT = 0.10  # posterior deviations by which a mean may be off
 UNCLEAR = 0.5  # of either, with its error, that nobody would call right
 FALSE_ALARMS = 0.01  # of runs that are right
-FEWEST, MOST = 16, 64  # draws that are looked at
+FEWEST, MOST = 16, 500  # draws that are looked at: of a skewed posterior some dozens would leave it open
 WORK = 64_000_000  # rows times draws, about a minute at most
+FEWEST_ACCEPTED = 0.1  # of draws that all rows judge: with fewer, what surrogate and density differ by is large
 FEWEST_DRAWS = 4  # of a chain, of which effective draws can be told
 DENSE_DRAWS = 10  # effective draws for each coordinate, for a whole covariance
 
@@ -37,10 +38,12 @@ class FullDataCheck:
     Attributes:
         holds: whether the draws can stand for the posterior.
         words: in a sentence or two.
+        is_refuted: whether they cannot; where neither is so, it could not be told.
     """
 
     holds: bool
     words: str
+    is_refuted: bool = False
 
 
 def check_against_all(
@@ -63,7 +66,7 @@ def check_against_all(
     gradients = gradient_at(points)
     looked = f"{len(points)} draws were held against all {num_rows:,} rows"
     if not np.isfinite(gradients).all() or not np.isfinite(flat).all():
-        return FullDataCheck(False, f"{looked}: the gradient is not finite at some of them.")
+        return FullDataCheck(False, f"{looked}: the gradient is not finite at some of them.", True)
     mean, scale = flat.mean(axis=0), np.maximum(flat.std(axis=0, ddof=1), 1e-300)
     effective = slowest(x)[0] if draws >= FEWEST_DRAWS else np.nan
     effective = max(effective, chains) if np.isfinite(effective) else float(chains)
@@ -92,7 +95,9 @@ def check_against_all(
         found.append(f"the mean of {names[j]} is off by {abs(shift[j]):.2f} ± {shift_error[j]:.2f} deviations")
     if found:
         advice = "Give more rows (minibatch), a smaller step_size, or sample without minibatch."
-        return FullDataCheck(False, f"{looked}, and the approximation does not hold: {'; '.join(found)}. {advice}")
+        return FullDataCheck(
+            False, f"{looked}, and the approximation does not hold: {'; '.join(found)}. {advice}", True
+        )
     i, j = int(np.argmax(np.abs(wide))), int(np.argmax(np.abs(shift)))
     numbers = (
         f"variances are within {abs(wide[i]):.0%} ± {wide_error[i]:.0%}, means within {abs(shift[j]):.2f} ± "
@@ -103,3 +108,13 @@ def check_against_all(
             False, f"{looked}, which is not enough to tell whether the approximation holds: {numbers} Make more draws."
         )
     return FullDataCheck(True, f"{looked}, and nothing speaks against the approximation: {numbers}")
+
+
+def judge_exact(check: FullDataCheck, rate: float, num_rows: int) -> FullDataCheck:
+    """What to say where draws were accepted by all rows at this rate: they are right unless chains hardly move."""
+    words = f"every draw was accepted or rejected by all {num_rows:,} rows; {rate:.0%} were accepted"
+    if rate < FEWEST_ACCEPTED:
+        return FullDataCheck(False, f"{words}, so that chains hardly move: give more rows (minibatch).", True)
+    if check.is_refuted:
+        return FullDataCheck(False, f"{words}, and yet chains have not converged: {check.words}", True)
+    return FullDataCheck(True, f"{words}.")

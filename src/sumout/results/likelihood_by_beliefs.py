@@ -96,7 +96,7 @@ class LikelihoodByBeliefs:
     @cached_property
     def _met(self) -> np.ndarray:
         """The sites that data depend on."""
-        return np.unique([site for owner in self.owners.values() for site in owner[owner >= 0]])
+        return np.unique(np.concatenate([owner[owner >= 0] for owner in self.owners.values()]))
 
     @property
     def _sums(self) -> dict[str, Callable[[Array], Array]]:

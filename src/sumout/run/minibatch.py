@@ -19,6 +19,8 @@ from sumout.checks.check import check_plan
 from sumout.checks.guard import Guard
 from sumout.errors import ConvergenceWarning, ModelError, OptionError
 from sumout.jaxpr.equations import without_collection
+from sumout.kernels.delayed_acceptance import DelayedAcceptance
+from sumout.kernels.hmc import HMC
 from sumout.kernels.kernel import Kernel
 from sumout.kernels.leapfrog import Point
 from sumout.kernels.registry import find_kernel
@@ -26,11 +28,13 @@ from sumout.kernels.split_sghmc import SplitSGHMC
 from sumout.kernels.stochastic_gradient import StochasticGradientKernel
 from sumout.model.initial_values import any_z, guess_x, guess_z
 from sumout.model.program import ContinuousSite, Program
-from sumout.model.row_program import check_rows, take_rows
-from sumout.plan.minibatch_target import RowData, RowSums, make_minibatch_target
+from sumout.model.row_program import check_rows
+from sumout.plan.minibatch_target import MinibatchTarget, RowData, make_minibatch_target
+from sumout.plan.row_sums import RowSums, SumsOfPlates, make_row_sums
+from sumout.plan.surrogate_target import make_surrogate_target
 from sumout.randomness import Key, fold_in, generator, new_key, split
 from sumout.results.data_tree import Draws, PostProcessing
-from sumout.results.full_data_check import check_against_all
+from sumout.results.full_data_check import check_against_all, judge_exact
 from sumout.run.loop import ALONE, Loop, Schedule, capacity_for
 from sumout.run.mode_search import FullData, Mode, find_mode
 from sumout.run.progress import progress_bar
@@ -38,12 +42,13 @@ from sumout.run.row_pool import HeldRows
 from sumout.store.backend import Checkpoint, MemoryBackend, Run, TraceBackend
 from sumout.store.folder import open_folder
 from sumout.store.format import identify
-from sumout.threads import stoppable
+from sumout.threads import attentive_jit, stoppable
 
 if TYPE_CHECKING:  # takes half a second to import
     import xarray as xr
 
-HOLDING = 3  # purpose of a key, beside those of the loop
+HOLDING, CHOOSING = 3, 4  # purposes of keys, beside those of the loop
+MOST_AT_ONCE = 1_000  # rows of a surrogate: few enough for the caches of a core, many enough to be worth a call
 WIDER = 1.5  # times the Gaussian at the mode, from which chains start: over-dispersed, as r_hat wants them
 NOTE = (
     "Discrete variables of the rows of '{plate}' were summed out of every minibatch and are not drawn; values of "
@@ -51,8 +56,8 @@ NOTE = (
 )
 
 
-def choose_minibatch(program: Program, minibatch: Mapping[str, int] | None) -> tuple[str, int] | None:
-    """The plate and its rows in a batch: as asked for, or as the model itself says; None for all rows."""
+def choose_minibatch(program: Program, minibatch: Mapping[str, int] | None) -> dict[str, int] | None:
+    """By plate the rows in a batch: as asked for, or as the model itself says; None for all rows."""
     if minibatch is None:
         if program.few is not None and all(plate.subsample_size is None for plate in program.plates.values()):
             program.refuse_on_disk()
@@ -64,21 +69,21 @@ def choose_minibatch(program: Program, minibatch: Mapping[str, int] | None) -> t
         raise OptionError(
             f'minibatch={minibatch!r}: expected a dict from the name of a plate to a number of rows, {{"n": 1000}}.'
         )
-    if len(minibatch) != 1:
-        raise OptionError(
-            f"minibatch: {len(minibatch)} plates ({', '.join(map(str, minibatch)) or 'none'}): rows of one plate can "
-            "be subsampled, the others keep all of theirs. Name that of the most rows."
-        )
-    return next(iter(minibatch.items()))
+    if not minibatch:
+        raise OptionError('minibatch={}: name a plate and how many of its rows make a batch, {"n": 1000}.')
+    return dict(minibatch)
 
 
-def choose_kernel(kernel: Any) -> StochasticGradientKernel:
-    """The kernel, which must be one for noisy gradients."""
+def choose_kernel(kernel: Any) -> StochasticGradientKernel | DelayedAcceptance:
+    """The kernel: one for noisy gradients, or HMC on a surrogate, each draw of which is accepted by all rows."""
     chosen = find_kernel(SplitSGHMC() if kernel is None else kernel, None)
+    if isinstance(chosen, HMC):
+        return DelayedAcceptance(proposer=chosen)
     if not isinstance(chosen, StochasticGradientKernel):
         raise OptionError(
             f"kernel={kernel!r}: {type(chosen).__name__} accepts or rejects by the log density of all rows, which a "
-            "minibatch does not know. Use SplitSGHMC (the default), SGHMC, SGNHT or SGLD, or leave minibatch out."
+            "minibatch does not know. Use SplitSGHMC (the default), SGHMC, SGNHT or SGLD; HMC for exact draws, at one "
+            "pass over all rows each; or leave minibatch out."
         )
     return chosen
 
@@ -95,7 +100,7 @@ class Rows:
         loop: compiled for it.
     """
 
-    sums: RowSums
+    sums: RowSums | SumsOfPlates
     full: FullData
     held: HeldRows
     kernel: Kernel
@@ -105,14 +110,28 @@ class Rows:
         """What gradients are computed from."""
         real = jnp.result_type(float)
         weight = float(has_control_variates)
+        index = tuple(jnp.arange(one.rows.batch, dtype=jnp.int32) for one in self.sums.each)
         return RowData(
             self.held.some,
-            jnp.arange(self.sums.rows.batch, dtype=jnp.int32),
+            index[0] if isinstance(self.sums, RowSums) else index,
             jnp.asarray(mode.x, real),
             jnp.asarray(mode.spread, real),
             jnp.asarray(weight * mode.pull, real),
             jnp.asarray(weight, real),
         )
+
+    def prepared(self, key: Key, mode: Mode) -> RowData:
+        """The data, with what the target works out once for a run."""
+        assert isinstance(self.kernel.target, MinibatchTarget)
+        return self.kernel.target.prepared(key, self.data(mode))
+
+    def starts(self, key: Key, num_chains: int, data: RowData) -> Point:
+        """Starts in u for all chains, with their densities where the kernel looks at these."""
+        points, target = start_points(key, num_chains, self.sums.num_x), self.kernel.target
+        if not self.kernel.is_exact or target is None:
+            return points
+        found = attentive_jit(lambda u, data: jax.lax.map(lambda u: target.value_and_gradient(u, {}, data), u))
+        return Point(points.x, *found(points.x, data))
 
     def renewal(self, key: Key, data: RowData) -> Callable[[int], tuple[RowData, int]] | None:
         """What the loop takes other rows from, where they are on the disk; None where all are held."""
@@ -131,17 +150,20 @@ class Rows:
     @property
     def result_program(self) -> Program:
         """Of what is recorded: x and the deterministics that belong to no row."""
-        rows = self.sums.rows
+        rows = self.sums.each[0].rows
         shared, z = rows.shared, any_z(rows.shared)
         first = jax.jit(rows.take)(self.held.some, jnp.arange(rows.batch, dtype=jnp.int32))
+        kept = set.intersection(*(set(one.rows.kept) for one in self.sums.each))
+
+        def constrain(x: Any, _: Any, data: Any) -> dict[str, jax.Array]:
+            return {name: value for name, value in shared.constrain_named(x, z, data).items() if name in kept}
+
+        plates = "', '".join(one.rows.plate for one in self.sums.each)
         return replace(
-            shared,
-            z={},
-            data=first,
-            free=(),
-            constrain_named=lambda x, _, data: shared.constrain_named(x, z, data),
-            notes=(*shared.notes, NOTE.format(plate=rows.plate)),
-        )
+            shared, z={}, data=first, free=(), constrain_named=constrain,
+            order=tuple(name for name in shared.order if name in kept),
+            notes=(*shared.notes, NOTE.format(plate=plates)),
+        )  # fmt: skip
 
 
 def _nothing(*args: Any) -> Any:
@@ -149,37 +171,46 @@ def _nothing(*args: Any) -> Any:
     return jnp.zeros(())
 
 
-def set_up_rows(program: Program, kernel: Any, plate: str, batch: int, plan: Mapping[str, str] | None) -> Rows:
+def set_up_rows(program: Program, kernel: Any, minibatch: Mapping[str, int], plan: Mapping[str, str] | None) -> Rows:
     """What is compiled for a program and a kernel, the same object for the same of them."""
     chosen = choose_kernel(kernel)
-    check_rows(program, plate, batch)
+    for plate, batch in minibatch.items():
+        check_rows(program, plate, batch)
     # A gradient of several samples takes its rows in as many parts, whose differences tell its noise.
-    part = max(1, batch // chosen.num_samples)
-    label = ("row sums", plate, part, tuple(sorted((plan or {}).items())))
-    sums, full, held = program.remember(label, lambda: _read(program, plate, part, plan))
+    is_exact = isinstance(chosen, DelayedAcceptance)
+    if is_exact and program.few is not None:
+        raise OptionError(
+            f"kernel={kernel!r} with a minibatch of '{next(iter(minibatch))}', whose rows are on the disk: every draw "
+            "would be a pass over all of them. Load them into memory, or use SplitSGHMC, the default."
+        )
+    parts = -(-max(minibatch.values()) // MOST_AT_ONCE) if is_exact else chosen.num_samples
+    batches = {plate: max(1, batch // parts) for plate, batch in minibatch.items()}
+    label = ("row sums", tuple(batches.items()), tuple(sorted((plan or {}).items())))
+    sums, full, held = program.remember(label, lambda: _read(program, batches, plan))
 
     def make() -> Rows:
-        bound = chosen.bind(make_minibatch_target(sums))
+        bound = chosen.bind(make_surrogate_target(sums, parts) if is_exact else make_minibatch_target(sums))
         shape = Program({"u": ContinuousSite((sums.num_x,), (sums.num_x,))}, {}, {}, _nothing, _nothing)
         return Rows(sums, full, held, bound, Loop(bound, capacity_for(shape), ALONE))
 
-    return program.remember((*label, chosen), make)
+    return program.remember((*label, chosen, parts), make)
 
 
 def _read(
-    program: Program, plate: str, batch: int, plan: Mapping[str, str] | None
-) -> tuple[RowSums, FullData, HeldRows]:
+    program: Program, batches: Mapping[str, int], plan: Mapping[str, str] | None
+) -> tuple[RowSums | SumsOfPlates, FullData, HeldRows]:
     if program.num_x == 0:
         raise ModelError(
             f"minibatch: '{program.name}' has no continuous variable, so there is no gradient to estimate."
         )
-    sums = RowSums(take_rows(program, plate, batch), plan)
-    check_plan(sums.plan).raise_or_warn()
+    sums = make_row_sums(program, batches, plan)
     rng = np.random.default_rng(0)
-    read = sums.plan.structure.program
-    z = {name: value[0] for name, value in guess_z(rng, read, 1).items()}
-    Guard(sums.plan).compare(np.zeros(2, np.uint32), guess_x(rng, read, 1)[0], z)
-    held = HeldRows(sums.rows)
+    for one in sums.each:
+        check_plan(one.plan).raise_or_warn()
+        read = one.plan.structure.program
+        z = {name: value[0] for name, value in guess_z(rng, read, 1).items()}
+        Guard(one.plan).compare(np.zeros(2, np.uint32), guess_x(rng, read, 1)[0], z)
+    held = HeldRows(sums.each[0].rows)
     return sums, FullData(sums, held.some, held.pieces), held
 
 
@@ -251,15 +282,17 @@ def conclude(rows: Rows, result: "xr.DataTree", program: Program) -> None:
     columns = [np.asarray(found[name].values, np.float64) for name in program.x]
     x = np.concatenate([column.reshape(*column.shape[:2], -1) for column in columns], axis=-1)
     names = PostProcessing(rows.result_program, "").coordinates
-    check = check_against_all(x, lambda points: rows.full.at(points)[1], rows.sums.rows.size, names)
+    check = check_against_all(x, lambda points: rows.full.at(points)[1], rows.sums.size, names)
+    if rows.kernel.is_exact:
+        rate = float(np.mean(result["sample_stats"].to_dataset()["acceptance_rate_all_rows"].values))
+        check = judge_exact(check, rate, rows.sums.size)
     result["posterior"].attrs.update({"full_data_check": check.words, "full_data_check_holds": int(check.holds)})
 
 
-def _options_of(rows: Rows, mode: Mode, batch: int) -> dict[str, Any]:
+def _options_of(rows: Rows, mode: Mode, minibatch: Mapping[str, int]) -> dict[str, Any]:
     """What of the options the result notes."""
-    made = rows.sums.rows
     return {
-        "minibatch": json.dumps({made.plate: batch}), "rows": made.size,
+        "minibatch": json.dumps(dict(minibatch)), "rows": rows.sums.size,
         "log_density_at_mode": mode.log_density, "passes_to_mode": mode.passes,
     }  # fmt: skip
 
@@ -268,8 +301,7 @@ def _options_of(rows: Rows, mode: Mode, batch: int) -> dict[str, Any]:
 class Request:
     """What a run of minibatches is asked for, as by `sumout.sample`."""
 
-    plate: str
-    batch: int
+    minibatch: Mapping[str, int]
     kernel: Any
     draws: int
     tune: int
@@ -287,17 +319,18 @@ def sample_rows(program: Program, asked: Request) -> "xr.DataTree":
     with stoppable() as stop, progress_bar(asked.progress, asked.chains) as report:
         report.phase("reading the model")
         key_mode, key_start, key_run, key_process = split(new_key(asked.seed), 4)
-        key_rows = fold_in(key_run, HOLDING)
+        key_rows, key_chosen = fold_in(key_run, HOLDING), fold_in(key_run, CHOOSING)
         with program.alone(), without_collection():
-            rows = set_up_rows(program, asked.kernel, asked.plate, asked.batch, asked.plan)
+            rows = set_up_rows(program, asked.kernel, asked.minibatch, asked.plan)
         report.phase("looking for the mode")
         mode = search(rows, key_mode)
         report.phase("compiling")
-        inner = rows.program(rows.data(mode))
+        inner = rows.program(rows.prepared(key_chosen, mode))
         rows.loop.prepare(inner, asked.chains)
         options = {
             "kernel": repr(rows.kernel), "seed": asked.seed, "tune": asked.tune,
-            "plan": json.dumps(dict(asked.plan or {})), "drawn": [], **_options_of(rows, mode, asked.batch),
+            "plan": json.dumps(dict(asked.plan or {})), "drawn": [],
+            "exact_kernel": int(rows.kernel.is_exact), **_options_of(rows, mode, asked.minibatch),
         }  # fmt: skip
         postprocess = postprocessing(rows)
         postprocess.prepare()
@@ -310,7 +343,7 @@ def sample_rows(program: Program, asked: Request) -> "xr.DataTree":
         with opened as backend:
             checkpoint = backend.resume(rows.loop.shapes(inner, asked.chains))
             if checkpoint is None:
-                points = start_points(key_start, asked.chains, rows.sums.num_x)
+                points = rows.starts(key_start, asked.chains, inner.data)
                 checkpoint = rows.loop.start(key_run, points, {}, asked.steps)
             schedule = Schedule(asked.draws, asked.tune, asked.steps, asked.chunk)
 

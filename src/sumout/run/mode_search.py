@@ -9,7 +9,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from sumout.checks.not_finite import explain_no_start
 from sumout.errors import ModelError, StartError
 from sumout.model.arguments import as_jax
 from sumout.model.program import Data, Nuisance
-from sumout.plan.minibatch_target import RowSums
+from sumout.plan.row_sums import RowSums, SumsOfPlates, curvature_of
 from sumout.plan.target import Target
 from sumout.randomness import Key, generator, split
 from sumout.run.starts import RESTARTS, Ascents
@@ -71,15 +71,13 @@ class FullData:
         pieces: gives all rows, piece by piece; None where `arrays` has all.
     """
 
-    def __init__(self, sums: RowSums, arrays: Data, pieces: Callable[[], Iterable[Data]] | None = None):
+    def __init__(self, sums: RowSums | SumsOfPlates, arrays: Data, pieces: Callable[[], Iterable[Data]] | None = None):
         self.sums, self._arrays = sums, arrays
         self._pieces = pieces or (lambda: [arrays])
-        self._totals = attentive_jit(sums.totals)
-        self._shared = attentive_jit(lambda x, arrays, index: sums.shared(x, sums.rows.take(arrays, index)))
-        self._curvature = attentive_jit(
-            lambda x, arrays, index: jax.lax.map(lambda i: sums.curvature(x, sums.rows.take(arrays, i)), index)
-        )
-        self._index = jnp.arange(sums.rows.batch, dtype=jnp.int32)
+        self._totals = [attentive_jit(one.totals) for one in sums.each]
+        self._shared = attentive_jit(sums.each[0].shared_at)
+        self._curvature = [attentive_jit(partial(curvature_of, one)) for one in sums.each]
+        self._index = jnp.arange(sums.each[0].rows.batch, dtype=jnp.int32)
 
     def at(self, points: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Log density and gradient at several points, and the part of the gradient that comes from rows: one pass."""
@@ -100,7 +98,7 @@ class FullData:
         """
         x, start = jnp.asarray(point, jnp.result_type(float)), 0
         for piece in self._pieces():
-            num = self.sums.rows.num_held(piece)
+            num = self.sums.each[0].rows.num_held(piece)
             if not np.isfinite(self._of_rows(x, piece)[0]):
                 return start, start + num
             start += num
@@ -108,24 +106,28 @@ class FullData:
 
     def _of_rows(self, x: Array, piece: Data) -> tuple[np.ndarray, np.ndarray]:
         """The sum over the rows of a piece, and its gradient."""
-        high, low = self._totals(x, piece)
-        value, gradient = (
-            np.asarray(a, np.float64) + np.asarray(b, np.float64) for a, b in zip(high, low, strict=True)
-        )
+        value, gradient = np.zeros(()), np.zeros(self.sums.num_x)
+        for totals in self._totals:
+            (high, slope), (low, slope_low) = jax.tree.map(lambda a: np.asarray(a, np.float64), totals(x, piece))
+            value, gradient = value + high + low, gradient + slope + slope_low
         return value, gradient
 
     def precision(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Minus the Hessian of the log density, from some rows."""
-        rows = self.sums.rows
-        held = rows.num_held(self._arrays)
-        num = min(-(-CURVATURE_ROWS // rows.batch), -(-held // rows.batch))
-        index = as_jax(rng.integers(0, held, (num, rows.batch)).astype(np.int32))
-        shared, inside = self._curvature(jnp.asarray(x, jnp.result_type(float)), self._arrays, index)
-        hessian = np.asarray(shared, np.float64)[0] + rows.size / rows.batch * np.asarray(inside, np.float64).mean(0)
+        hessian, shared = np.zeros((self.sums.num_x, self.sums.num_x)), np.zeros(())
+        for one, curvature in zip(self.sums.each, self._curvature, strict=True):
+            rows = one.rows
+            held = rows.num_held(self._arrays)
+            num = min(-(-CURVATURE_ROWS // rows.batch), -(-held // rows.batch))
+            index = as_jax(rng.integers(0, held, (num, rows.batch)).astype(np.int32))
+            found = curvature(jnp.asarray(x, jnp.result_type(float)), self._arrays, index)
+            shared, inside = (np.asarray(part, np.float64) for part in found)
+            hessian += rows.size / rows.batch * inside.mean(0)
+        hessian += shared[0]
         return -0.5 * (hessian + hessian.T)
 
 
-def find_mode(sums: RowSums, data: FullData, arrays: Data, key: Key) -> Mode:
+def find_mode(sums: RowSums | SumsOfPlates, data: FullData, arrays: Data, key: Key) -> Mode:
     """The highest mode that is found from several random points."""
     key_ascent, key_rows = split(key)
     rng = generator(key_rows)
@@ -169,14 +171,20 @@ def _refuse_rows(data: FullData, point: np.ndarray) -> None:
         )
 
 
-def _first_optima(sums: RowSums, arrays: Data, key: Key, rng: np.random.Generator) -> np.ndarray:
-    """The highest points of ascents on some rows, the best of all first."""
+def _some_rows(sums: RowSums, arrays: Data, rng: np.random.Generator) -> Array:
+    """Numbers of the rows that ascents go on."""
     rows = sums.rows
     held = rows.num_held(arrays)
     num = max(1, min(ASCENT_ROWS, held) // rows.batch)
-    index = as_jax(np.sort(rng.integers(0, held, (num, rows.batch)), axis=None).astype(np.int32))
-    data = {"arrays": arrays, "index": index.reshape(num, rows.batch)}
-    program = replace(rows.program, data=data, free=())
+    index = np.sort(rng.integers(0, held, (num, rows.batch)), axis=None).astype(np.int32)
+    return jnp.asarray(index.reshape(num, rows.batch))
+
+
+def _first_optima(sums: RowSums | SumsOfPlates, arrays: Data, key: Key, rng: np.random.Generator) -> np.ndarray:
+    """The highest points of ascents on some rows, the best of all first."""
+    index = tuple(_some_rows(one, arrays, rng) for one in sums.each)
+    data = {"arrays": arrays, "index": index[0] if isinstance(sums, RowSums) else index}
+    program = replace(sums.each[0].rows.program, data=data, free=())
     target = WeighedTarget(lambda x, z, data: sums.weighed(x, data["arrays"], data["index"])[0], sums=sums)
     optima = Ascents(program, target, RESTARTS).run(np.asarray(key)[None], as_jax(data), below=0.0)
     heights, points = optima.log_density[0], np.asarray(optima.points.x[0])
@@ -191,7 +199,7 @@ def _first_optima(sums: RowSums, arrays: Data, key: Key, rng: np.random.Generato
 class WeighedTarget(Target):
     """The log density of some rows, each weighed as many."""
 
-    sums: RowSums | None = None
+    sums: RowSums | SumsOfPlates | None = None
 
     @cached_property
     def value_and_gradient(self) -> Callable[[Array, Nuisance, Data], tuple[Array, Array]]:

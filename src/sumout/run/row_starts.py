@@ -17,7 +17,7 @@ from sumout.kernels.leapfrog import Point
 from sumout.model.arguments import as_jax
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.row_program import take_rows
-from sumout.plan.minibatch_target import RowSums
+from sumout.plan.row_sums import RowSums
 from sumout.randomness import Key, fold_in, generator, split, words_of
 from sumout.run.mode_search import FullData, WeighedTarget
 from sumout.run.processes import ONE_PROCESS, Processes

@@ -82,10 +82,11 @@ def sample(
             before. The result then stays on the disk until it is looked at; `sumout.load` reads it again.
         chunk: draws computed between two reports of progress; None for as many as take a second. Does not change the
             draws.
-        minibatch: rows of a plate from which a gradient is estimated, as in `{"n": 1000}`, for data of so many rows
-            that a gradient of all takes long; None for all rows, or for what `subsample_size` of a NumPyro plate says.
-            Discrete variables of rows are summed out and not drawn. The kernel must be one without accept/reject;
-            `SplitSGHMC` is the default. docs/minibatches.md has the rest.
+        minibatch: rows of a plate (of a PyMC model: a dimension), or of several, from which a gradient is estimated, as
+            in `{"n": 1000}`, for data of so many rows that a gradient of all takes long; None for all rows, or for what
+            `subsample_size` of a NumPyro plate says. Discrete variables of rows are summed out and not drawn. The
+            kernel must be one without accept/reject, `SplitSGHMC` by default; or `HMC`, whose draws are exact, as each
+            is accepted or rejected by all rows. docs/minibatches.md has the rest.
         keep: names of the variables that the posterior is to have, as in `("mu", "sigma")`, or what to leave out, as in
             `{"z": False}`; None for all. What is not kept takes no memory. x on the real line is always there.
         mesh: devices, of this process or of several (`jax.distributed`), in each of which the same call is made with
@@ -125,11 +126,11 @@ def sample(
     placement = choose_placement(program, mesh, shard)
     if chosen is not None and placement is not None:
         raise OptionError(
-            f"sample: mesh with a minibatch of plate '{chosen[0]}': a gradient of few rows gains nothing from several "
+            f"sample: mesh with a minibatch of {', '.join(chosen)}: a gradient of few rows gains nothing from several "
             "devices. Leave mesh out, or use all rows, minibatch={}."
         )
     if chosen is not None:
-        asked = Request(*chosen, kernel, draws, tune, steps, chains, int(seed), progress, plan, store, chunk)
+        asked = Request(chosen, kernel, draws, tune, steps, chains, int(seed), progress, plan, store, chunk)
         if keep is not None:
             raise OptionError("sample: keep has no meaning with minibatches, which record x only: leave it out.")
         result = sample_rows(program, asked)
