@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sumout.eliminate.chain_products import _forward, _in_logarithms, log_totals
+from sumout.eliminate.chain_products import _forward, in_logarithms, log_totals
 
 LEVELS, VALUES, COLUMNS = 5, 3, 4
 BY_LEVEL_AND_COLUMN = list(itertools.product((1, LEVELS - 1), (1, COLUMNS)))
@@ -37,10 +37,10 @@ def assert_same(found, expected, tolerance=1e-9):
 
 
 @pytest.mark.parametrize(("depth", "columns"), BY_LEVEL_AND_COLUMN)
-def test_same_as_in_logarithms(depth, columns):
+def test_same_asin_logarithms(depth, columns):
     arguments = chains(depth, columns)
     assert _forward(*arguments)[1]
-    assert_same(gradients(log_totals, *arguments), gradients(_in_logarithms, *arguments))
+    assert_same(gradients(log_totals, *arguments), gradients(in_logarithms, *arguments))
 
 
 def test_brute_force():
@@ -59,7 +59,7 @@ def test_brute_force():
 def test_what_underflows_is_seen():
     arguments = chains(spread=400.0)
     assert not _forward(*arguments)[1]
-    assert_same(gradients(log_totals, *arguments), gradients(_in_logarithms, *arguments))
+    assert_same(gradients(log_totals, *arguments), gradients(in_logarithms, *arguments))
 
 
 def test_impossible_altogether():
@@ -77,7 +77,7 @@ def test_batches(depth, columns):
     tables, singles = (jnp.stack([one[i] for one in batch]) for i in (0, 2))
     each = jax.vmap(lambda t, s: gradients(log_totals, t, linked, s, is_padding))(tables, singles)
     for i, (table, single) in enumerate(zip(tables, singles, strict=True)):
-        expected = gradients(_in_logarithms, table, linked, single, is_padding)
+        expected = gradients(in_logarithms, table, linked, single, is_padding)
         assert_same(jax.tree.map(lambda array, i=i: array[i], each), expected)
 
 

@@ -75,7 +75,7 @@ def _backward_rule(kept: Any, gradient: Array) -> tuple[Array, None, Array, None
 log_totals.defvjp(_forward_rule, _backward_rule)
 
 
-def _shifted(array: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+def shifted(array: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     """Exponentials, of which the largest along some axes is 1; and its logarithm."""
     highest = array
     for axis in axes:
@@ -85,28 +85,29 @@ def _shifted(array: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
 
 
 def _levels(factors: Array, weights: Array, linked: Array | None, is_padding: Array | None) -> Levels:
-    return weights[:-1], factors if len(factors) > 1 else None, linked, _at(is_padding, slice(-1))
+    return weights[:-1], factors if len(factors) > 1 else None, linked, at(is_padding, slice(-1))
 
 
-def _where(mask: Array | None, one: Array, other: Any) -> Array:
+def where(mask: Array | None, one: Array, other: Any) -> Array:
     """One where the mask is, all of it if there is no mask."""
     return one if mask is None else jnp.where(mask, one, other)
 
 
-def _unless(mask: Array | None, one: Array, other: Any) -> Array:
+def unless(mask: Array | None, one: Array, other: Any) -> Array:
     """One where the mask is not, all of it if there is no mask."""
     return one if mask is None else jnp.where(mask, other, one)
 
 
-def _at(mask: Array | None, level: int | slice) -> Array | None:
+def at(mask: Array | None, level: int | slice) -> Array | None:
+    """A mask of some levels, if there is one."""
     return None if mask is None else mask[level]
 
 
 @custom_vmap
 def _forward(table: Array, linked: Array | None, single: Array, is_padding: Array | None) -> tuple[Array, ...]:
     """The logarithm; whether nothing that counts was lost; E, w, p and Z."""
-    factors, highest = _shifted(table, (-3, -2))
-    weights, largest = _shifted(single, (-2,))
+    factors, highest = shifted(table, (-3, -2))
+    weights, largest = shifted(single, (-2,))
     whole = weights.sum(axis=1)
     whole = jnp.where(whole == 0, 1.0, whole)
     weights, largest = weights / whole[:, None], largest + jnp.log(whole)
@@ -117,21 +118,21 @@ def _forward(table: Array, linked: Array | None, single: Array, is_padding: Arra
         passed = weights * p
         found = ((factors[0] if own is None else own) * passed[:, None]).sum(axis=0)
         found = found if linked is None else jnp.where(linked, found, passed.sum(axis=0))
-        return _unless(is_padding, found, 1.0), p
+        return unless(is_padding, found, 1.0), p
 
     p, kept = lax.scan(step, jnp.ones_like(weights[0]), _levels(factors, weights, linked, is_padding))
     p = jnp.concatenate([kept, p[None]])
     total = (p[-1] * weights[-1]).sum(axis=0)
-    is_last_padding = _at(is_padding, -1)
-    shift = _unless(_at(is_padding, slice(-1)), _where(linked, highest, 0.0) + largest[:-1], 0.0)
+    is_last_padding = at(is_padding, -1)
+    shift = unless(at(is_padding, slice(-1)), where(linked, highest, 0.0) + largest[:-1], 0.0)
     shift = shift.sum(axis=0) + largest[-1]
     limits = jnp.finfo(single.dtype)
     least = num_values**2 * num_levels * limits.tiny / limits.eps
-    is_right = _unless(is_last_padding, total >= least, True).all()
+    is_right = unless(is_last_padding, total >= least, True).all()
     found = lax.cond(
         is_right,
-        lambda: _unless(is_last_padding, jnp.log(total) + shift, 0.0),
-        lambda: _in_logarithms(table, linked, single, is_padding),
+        lambda: unless(is_last_padding, jnp.log(total) + shift, 0.0),
+        lambda: in_logarithms(table, linked, single, is_padding),
     )
     return found, is_right, factors, weights, p, total
 
@@ -156,9 +157,9 @@ def _backward(
             weights, own, linked, is_padding = level
             found = ((factors[0] if own is None else own) * after).sum(axis=1)
             found = weights * (found if linked is None else jnp.where(linked, found, after.sum(axis=0)))
-            return _unless(is_padding, found, 0.0), after
+            return unless(is_padding, found, 0.0), after
 
-        share = _unless(_at(is_padding, -1), gradient / total, 0.0)
+        share = unless(at(is_padding, -1), gradient / total, 0.0)
         levels = _levels(factors, weights, linked, is_padding)
         first, after = lax.scan(step, weights[-1] * share, levels, reverse=True)
         from_single = p * jnp.concatenate([first[None], after])
@@ -167,13 +168,13 @@ def _backward(
         passed = passed if linked is None else jnp.where(linked[:, None], passed, 0.0)
         return factors * _pairs(passed, after, factors.shape), from_single
 
-    def in_logarithms() -> tuple[Array, Array]:
+    def by_logarithms() -> tuple[Array, Array]:
         def total(table: Array, single: Array) -> Array:
-            return _in_logarithms(table, linked, single, is_padding)
+            return in_logarithms(table, linked, single, is_padding)
 
         return jax.vjp(total, table, single)[1](gradient)
 
-    return lax.cond(is_right, by_products, in_logarithms)
+    return lax.cond(is_right, by_products, by_logarithms)
 
 
 def _pairs(passed: Float[Array, "n K C"], after: Float[Array, "n J C"], shape: tuple[int, ...]) -> Array:
@@ -188,15 +189,17 @@ def _pairs(passed: Float[Array, "n K C"], after: Float[Array, "n J C"], shape: t
     return pairs if depth > 1 else pairs.sum(axis=0, keepdims=True)
 
 
-def _in_logarithms(table: Array, linked: Array | None, single: Array, is_padding: Array | None) -> Array:
+def in_logarithms(table: Array, linked: Array | None, single: Array, is_padding: Array | None) -> Array:
+    """What `log_totals` is, by exponentials."""
+
     def step(message: Array, level: Levels) -> tuple[Array, None]:
         single, own, linked, is_padding = level
-        own = _where(linked, table[0] if own is None else own, 0.0)
+        own = where(linked, table[0] if own is None else own, 0.0)
         found = log_sum_exp((message + single)[:, None] + own, -3)
-        return _unless(is_padding, found, 0.0), None
+        return unless(is_padding, found, 0.0), None
 
     message, _ = lax.scan(step, jnp.zeros_like(single[0]), _levels(table, single, linked, is_padding))
-    return _unless(_at(is_padding, -1), log_sum_exp(message + single[-1], -2), 0.0)
+    return unless(at(is_padding, -1), log_sum_exp(message + single[-1], -2), 0.0)
 
 
 def _batches(function: Callable[..., Any], size: int, batched: Any, arguments: tuple[Array, ...]) -> tuple[Any, Any]:

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
+from sumout.compile.policy import PRODUCT_VALUES
 from sumout.eliminate.joint_tables import JointRound, add_terms
 from sumout.eliminate.messages import Buckets
 from sumout.eliminate.settings import Setting, joint_settings, make_settings, place_numbers
@@ -28,6 +29,8 @@ from sumout.model.program import Data, Nuisance
 from sumout.structure.roles import Roles
 from sumout.structure.structure import Structure
 from sumout.tables.factor_sums import Sums, build_sums
+
+MOST_PIECES = 4  # of a table, for each of its levels, that are filled one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,6 +283,17 @@ class _Places:
         """The axis of each member in the table of its owner."""
         return self._axes[np.searchsorted(self._keys, owner * self.structure.num_sites + member)]
 
+    def _apart(self, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """For each factor a number, its array's where tables are large: one that is the same in all its cells is small.
+
+        Tables of few values, and those of many arrays, are filled from all arrays at once.
+        """
+        arrays = self.structure.factor_array(rows)
+        is_large = np.array([group.num_values >= PRODUCT_VALUES for group in self.groups])
+        is_few = np.array([len(np.unique(arrays[labels == n])) <= MOST_PIECES * g.shape[0]
+                           for n, g in enumerate(self.groups)])  # fmt: skip
+        return np.where((is_large & is_few)[labels], arrays, -1)
+
     def round(
         self, rows: np.ndarray, members: np.ndarray, sets: Sequence[np.ndarray], roles: Roles | None = None
     ) -> Round:
@@ -290,6 +304,7 @@ class _Places:
         in_whole = self.in_whole(members)
         labels = np.concatenate([self.group[owners], np.where(in_whole[:, None], -1, axes)], axis=1)
         pieces = []
+        labels = np.column_stack([labels, self._apart(rows, labels[:, 0])])
         for label in np.unique(labels, axis=0):
             inside = (labels == label).all(axis=1)
             group = self.groups[label[0]]
@@ -301,7 +316,7 @@ class _Places:
             levels = -self.depth[owners[inside]]
             span = (int(levels.min()), int(levels.max()) + 1)
             pieces.append(
-                Piece(int(label[0]), sums, None if at_once else tuple(label[1:].tolist()), span, group.numbering)
+                Piece(int(label[0]), sums, None if at_once else tuple(label[1:-1].tolist()), span, group.numbering)
             )
         num_values = max(self.groups[piece.group].num_values for piece in pieces)
         settings = tuple(make_settings(self.structure, chosen, num_values) for chosen in sets)

@@ -25,9 +25,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from sumout.compile.policy import FEW_RUNS, PRODUCT_VALUES, WRITTEN_OUT_LEVELS
+from sumout.eliminate.chain_matrices import both_ways, draw_down, log_matrix_totals
 from sumout.eliminate.chain_products import log_totals, most_product_levels
 from sumout.eliminate.table_parts import Part, Tables, add_parts
 from sumout.randomness import uniform
@@ -116,25 +117,47 @@ class Buckets:
         """Which cells have no site, `(levels, columns)`: columns are as long as the longest."""
         return np.asarray((self.sites < 0).all(axis=2))
 
+    @property
+    def _padding(self) -> Bool[Array, "L C"] | None:
+        """The same as an array; None if all have one."""
+        return jnp.asarray(self.is_padding) if self.is_padding.any() else None
+
     def log_total(self, tables: Tables) -> Float[Array, ""]:
         """The logarithm of the sum over all joint values, summed over the trees."""
         single = self._single(tables)
-        if self._by_products:
-            is_padding = jnp.asarray(self.is_padding) if self.is_padding.any() else None
-            return log_totals(*self._shared(tables), single, is_padding).sum()
+        if self._is_side_by_side:
+            shared, linked = self._shared(tables)
+            by_products = self._products_for(shared)
+            if by_products is not None:
+                return by_products(shared, linked, single, self._padding).sum()
         return self._go_across(tables, single, self._pass_straight(tables, single), _log_sum)[1]
 
     @property
-    def _by_products(self) -> bool:
-        """Whether sums are taken by products: of short chains side by side, of few values each."""
+    def _is_side_by_side(self) -> bool:
+        """Whether these are chains side by side."""
+        return self.width == 1 and 1 < self.shape[0] == self.num_straight + 1 and self.by_level
+
+    def _products_for(self, shared: Float[Array, "depth K J columns"]) -> Callable[..., Array] | None:
+        """How to take sums along chains side by side by products; None where exponentials cost less."""
         levels, own, _, _ = self.shape
-        is_chain = self.width == 1 and 1 < levels == self.num_straight + 1
-        return is_chain and self.by_level and own < PRODUCT_VALUES and levels <= most_product_levels()
+        if own >= PRODUCT_VALUES:  # worth it as products of matrices
+            return log_matrix_totals if shared.shape[-1] == 1 else None
+        return log_totals if levels <= most_product_levels() else None
 
     def draw(self, key: Array, tables: Tables) -> Int[Array, "L C m"]:
         """For each site the number of a value: one joint draw from exp(table), trees independent of each other."""
         levels = uniform(key, self.sites.shape[:2], tables.single.dtype)
-        return self._numbers(self._choose(self.up(tables)[0], invert, levels))
+        shared, linked = self._shared(tables) if self._is_side_by_side else (jnp.zeros(0), jnp.zeros(0))
+        if not shared.size or self._products_for(shared) is not log_matrix_totals:
+            return self._numbers(self._choose(self.up(tables)[0], invert, levels))
+        single = self._single(tables)
+        passes = both_ways(shared, linked, single, self._padding)
+        own = lax.cond(
+            passes.is_right,
+            lambda: draw_down(passes, shared, linked, single, levels),
+            lambda: self._choose(self.up(tables)[0], invert, levels) // self.shape[2],
+        )
+        return own[..., None] // self._powers % self.num_values
 
     def most_probable(self, tables: Tables) -> Int[Array, "L C m"]:
         """For each site the number of a value: the joint values with the largest table."""

@@ -40,9 +40,25 @@ class Part:
         return jnp.where(mask, self.content, 0.0)
 
     def plus(self, other: "Part") -> "Part":
-        """The sum of two parts along the same axes."""
+        """The sum of two parts along the same axes; what is one for all columns of a level stays so."""
         levels = min(self.levels[0], other.levels[0]), max(self.levels[1], other.levels[1])
-        return Part(self.table + other.table, None, levels)
+        both = self._by_level(other)
+        if both is None:
+            return Part(self.table + other.table, None, levels)
+        return Part(both, self.mask | other.mask, levels)
+
+    def _by_level(self, other: "Part") -> Array | None:
+        """The sum, a table for each level, if both have one and no level has them in different columns."""
+        parts = (self, other)
+        if any(not isinstance(part.mask, np.ndarray) or part.content.shape[-1] > 1 for part in parts):
+            return None
+        own, its = (part.mask for part in parts)
+        has_both = own.any(axis=1) & its.any(axis=1)
+        if len(own) != len(its) or (own != its).any(axis=1)[has_both].any():
+            return None
+        shape = (-1, *(1,) * (self.content.ndim - 1))
+        contents = [jnp.where(part.mask.any(axis=1).reshape(shape), part.content, 0.0) for part in parts]
+        return contents[0] + contents[1]
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["single", "joint"], meta_fields=[])

@@ -118,7 +118,7 @@ def flatten(fn: Callable[..., Any], x: Any, z: Any, data: Any) -> ClosedJaxpr:
     """The jaxpr of `fn` at arguments of these shapes, written out and without dead equations."""
     num_x, num_z = len(jax.tree.leaves(x)), len(jax.tree.leaves(z))
     closed = jax.make_jaxpr(fn)(x, z, data)
-    for what, step in (("writing the program out", _retrace), ("rules at singular points", with_rules)):
+    for what, step in (("writing the program out", write_out), ("rules at singular points", with_rules)):
         try:
             closed = step(closed, num_x, num_z)
         except Exception as error:
@@ -126,10 +126,12 @@ def flatten(fn: Callable[..., Any], x: Any, z: Any, data: Any) -> ClosedJaxpr:
     return closed
 
 
-def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1, is_body: bool = False) -> ClosedJaxpr:
-    """Written out; of its arguments so many are x, and so many after them z."""
+def write_out(
+    closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1, is_body: bool = False
+) -> ClosedJaxpr:
+    """The program with its calls and sums written out; of its arguments so many are x, and so many after them z."""
 
-    def write_out(*args: Any) -> list[Any]:
+    def run_all(*args: Any) -> list[Any]:
         if is_body:  # of a loop: what may be x, and nothing that is certain to be z
             choices = Choices([arg for arg in args if jnp.issubdtype(arg.dtype, jnp.inexact)])
         else:
@@ -138,10 +140,10 @@ def _retrace(closed: ClosedJaxpr, num_x: int = 0, num_z: int = 0, times: int = 1
 
     args = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars]
     alive = simplify(closed)
-    flat = simplify(jax.make_jaxpr(write_out)(*args))
+    flat = simplify(jax.make_jaxpr(run_all)(*args))
     # Running a loop at once may bring calls to light that were hidden in it.
     has_calls = any(row_of(eqn).kind is Kind.CALL for eqn in flat.jaxpr.eqns)
-    return _retrace(flat, num_x, num_z, times + 1, is_body) if has_calls and times < MOST_TIMES else flat
+    return write_out(flat, num_x, num_z, times + 1, is_body) if has_calls and times < MOST_TIMES else flat
 
 
 def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], choices: Choices) -> list[Any]:
@@ -185,7 +187,7 @@ def _inner_product(eqn: Any, operands: list[Any]) -> Any:
 def _run_scan(eqn: Any, operands: list[Any], is_from_x: list[bool]) -> list[Any]:
     names = ("num_consts", "num_carry", "length", "reverse")
     try:
-        loop = Loop(_retrace(eqn.params["jaxpr"], is_body=True), *(eqn.params[name] for name in names))
+        loop = Loop(write_out(eqn.params["jaxpr"], is_body=True), *(eqn.params[name] for name in names))
         results = run_at_once(loop, operands, is_from_x)
     except Exception as error:
         note_unforeseen("a loop for all steps at once", error)

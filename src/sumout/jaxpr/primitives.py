@@ -305,8 +305,16 @@ def is_elementwise(eqn: Any) -> bool:
     """Whether it is such an equation, or a function with a derivative rule of its own made of such equations."""
     if eqn.primitive.name != "custom_jvp_call":
         return row_of(eqn).is_elementwise
-    has_one_shape = len({v.aval.shape for v in (*eqn.invars, *eqn.outvars)}) == 1
-    return len(eqn.outvars) == 1 and has_one_shape and all(map(_stays_in_place, equations_within(eqn)))
+    if len(eqn.outvars) != 1:
+        return False
+    shape = eqn.outvars[0].aval.shape
+    is_in_place = all(_fills(v.aval.shape, shape) for v in eqn.invars)
+    return is_in_place and all(map(_stays_in_place, equations_within(eqn)))
+
+
+def _fills(part: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether an operand is a number, or an array that is repeated along axes of size 1."""
+    return not part or (len(part) == len(shape) and all(a in (1, b) for a, b in zip(part, shape, strict=True)))
 
 
 def is_function(eqn: Any) -> bool:

@@ -52,6 +52,10 @@ class Packs:
                 named[name] = array
         return named
 
+    def unpack_rows(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """The same for what is said of the elements, row by row."""
+        return self.unpack(arrays)
+
     def first_of(self, named: Mapping[str, T]) -> dict[str, T]:
         """What is said of the first name of a pack said of all of it."""
         return self.pack(named, lambda values: values[0])

@@ -259,7 +259,7 @@ class Program:
             start += site.size
         return named
 
-    def _given(self, x: Float[Array, " num_x"]) -> Any:
+    def given(self, x: Float[Array, " num_x"]) -> Any:
         """What the functions of the program take."""
         return self.unravel(x) if self.source is None else x
 
@@ -267,23 +267,23 @@ class Program:
     def log_density(self) -> Callable[[Float[Array, " num_x"], Nuisance, Data], Float[Array, ""]]:
         """log p(x, z, y) at unconstrained x, log |J| included; differentiable in x."""
         # Jitted, so that it is traced once however often other compiled code calls it.
-        return jax.jit(lambda x, z, data: self.log_joint(self._given(x), z, data))
+        return jax.jit(lambda x, z, data: self.log_joint(self.given(x), z, data))
 
     @cached_property
     def log_likelihood(self) -> Callable[[Float[Array, " num_x"], Nuisance, Data], dict[str, Array]]:
         """The log density of every datum, by name, where the program knows it; traced once likewise."""
         named = self.log_likelihood_named
         assert named is not None
-        return jax.jit(lambda x, z, data: named(self._given(x), z, data))
+        return jax.jit(lambda x, z, data: named(self.given(x), z, data))
 
     def log_terms(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> dict[str, Array]:
         """Every term of the density that has a name, where terms have names."""
         assert self.log_terms_named is not None
-        return self.log_terms_named(self._given(x), z, data)
+        return self.log_terms_named(self.given(x), z, data)
 
     def constrain(self, x: Float[Array, " num_x"], z: Nuisance, data: Data) -> dict[str, Array]:
         """Named values of x as the user knows them, and the deterministics."""
-        return self.constrain_named(self._given(x), z, data)
+        return self.constrain_named(self.given(x), z, data)
 
     def user_values(self, values: Mapping[str, Any], axis: int = 0) -> dict[str, Any]:
         """What `constrain` returned by the user's names; what is packed has its rows along an axis."""
@@ -293,7 +293,7 @@ class Program:
         """Z with the sites that are drawn forward drawn from their law given x and the others."""
         if self.draw_forward_named is None:
             return z
-        return {**z, **self.draw_forward_named(key, self._given(x), z, data)}
+        return {**z, **self.draw_forward_named(key, self.given(x), z, data)}
 
     def with_data(self, **data: Any) -> "Program":
         """The same model with other data, for which nothing is compiled as long as its structure remains the same.

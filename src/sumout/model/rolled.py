@@ -106,7 +106,11 @@ def _joint_site(sites: list[DiscreteSite]) -> DiscreteSite:
         allowed = [np.pad(part, ((0, 0), (0, most - part.shape[1]))) for _, part in rows]
         is_allowed = np.concatenate(allowed)
         listed = np.concatenate(values)
-        return DiscreteSite(Finite(np.where(is_allowed, listed, listed[:, :1]), shape, is_allowed))
+        longest = listed[np.argmax(is_allowed.sum(axis=1))]
+        is_prefix = ((listed == longest) | ~is_allowed).all()
+        return DiscreteSite(
+            Finite(np.where(is_allowed, listed, longest if is_prefix else listed[:, :1]), shape, is_allowed)
+        )
     if isinstance(support, Finite) and support.values.ndim > 1:
         values, allowed = np.tile(support.values, (count, 1)), support.allowed
         return DiscreteSite(Finite(values, shape, None if allowed is None else np.tile(allowed, (count, 1))))

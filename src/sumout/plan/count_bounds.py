@@ -250,8 +250,9 @@ def _cut(program: Program, upper: Ends) -> Program:
         if (lengths == lengths.max()).all():
             sites[name] = DiscreteSite(Finite(values, support.shape))
             continue
+        # The same values for all elements, whatever is allowed: what follows from a value is then computed once.
         allowed = np.arange(len(values)) < lengths[:, None]
-        sites[name] = DiscreteSite(Finite(np.where(allowed, values, support.lower), support.shape, allowed))
+        sites[name] = DiscreteSite(Finite(np.tile(values, (len(lengths), 1)), support.shape, allowed))
     return replace(program, z=sites, upper=dict(upper))
 
 

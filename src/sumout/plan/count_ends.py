@@ -22,7 +22,7 @@ from sumout.model.initial_values import guess_x, value_number
 from sumout.model.program import Data, Nuisance, Program
 from sumout.model.supports import Count
 from sumout.plan.count_bounds import CountBounds, Ends, count_bounds, cut_program
-from sumout.plan.count_tails import LADDER, CountTails
+from sumout.plan.count_tails import LADDER, NUM_ENDS, CountTails
 
 MOST_NEGLECTED = 1e-8  # part of the total that all sums together may leave out
 AIM = 1e-12  # what ends are chosen for, so that they need not be moved with every step of x
@@ -62,25 +62,26 @@ class CountEnds:
         """Joint values of parents."""
         return self.bounds.states(self.cut)
 
-    def log_neglected(self, x: Array, z: Nuisance, data: Data) -> Array:
+    def log_neglected(self, x: Array, z: Nuisance, data: Data, shells: int = NUM_ENDS) -> Array:
         """For each element that is cut the log of a bound on what its end leaves out, as a part of the total.
 
         Args:
             x: continuous variables.
             z: the most probable values given x, or any others: the bound is then larger.
             data: the data.
+            shells: of the values of parents; with fewer of them the bound is larger, and found in less time.
         """
         upper = dict(self.cut.upper)
         if self.bounds.at_corners:
             ends = self.bounds.by_element({**self.bounds.ends(self.bounds.lower), **upper})
-            tails = CountTails(self.bounds, tuple(upper)).within_tables(x, z, data, ends)
+            tails = CountTails(self.bounds, tuple(upper)).within_tables(x, z, data, ends, shells)
         else:
             tails = self.bounds.log_tails(x, z, data, upper, self.states or [{}])
         return (tails + self.bounds.log_gaps(x, z, data))[np.flatnonzero(self._is_cut)]
 
-    def neglected(self, x: Array, z: Nuisance, data: Data) -> Array:
+    def neglected(self, x: Array, z: Nuisance, data: Data, shells: int = NUM_ENDS) -> Array:
         """The part of the total that is left out, at most."""
-        found = jnp.exp(jnp.minimum(self.log_neglected(x, z, data), 0.0)).sum()
+        found = jnp.exp(jnp.minimum(self.log_neglected(x, z, data, shells), 0.0)).sum()
         return jnp.where(jnp.isnan(found), jnp.inf, found)
 
     def grow(self, x: np.ndarray, z: Mapping[str, np.ndarray]) -> "CountEnds | None":

@@ -28,6 +28,7 @@ from sumout.plan.count_bounds import CountBounds
 # Lengths of tables, four an octave.
 LADDER = np.array([length * 2**i for i in range(15) for length in (8, 10, 12, 14)])
 NUM_ENDS = len(LADDER) // 2  # at which tails of counts with parents are evaluated at a time
+FEW_SHELLS = 7  # at which they are evaluated first at draws: 1.0 ms instead of 12.9 for 12 × 3 populations
 ROUNDS = 2  # in which the values where tails are evaluated are moved to where ends are needed
 
 
@@ -143,12 +144,14 @@ class CountTails:
             grid = np.asarray(self.grid(rounds[-1][0]))
         return *rounds[-1][:2], rounds[0][2]
 
-    def grid(self, ends: Any) -> Any:
+    def grid(self, ends: Any, number: int = NUM_ENDS) -> Any:
         """Ends in even steps up to some."""
-        lower, fractions = self.bounds.lower, np.arange(1, NUM_ENDS + 1) / NUM_ENDS
+        lower, fractions = self.bounds.lower, np.arange(1, number + 1) / number
         return lower + jnp.ceil(fractions[:, None] * (jnp.asarray(ends) - lower)).astype(int)
 
-    def within_tables(self, x: Array, z: Nuisance, data: Data, ends: Any) -> Float[Array, " counts"]:
-        """The tails beyond the ends of tables, parents being within theirs."""
-        grid = self.grid(ends) if self.has_parents else jnp.asarray(ends)[None]
+    def within_tables(
+        self, x: Array, z: Nuisance, data: Data, ends: Any, shells: int = NUM_ENDS
+    ) -> Float[Array, " counts"]:
+        """The tails beyond the ends of tables, parents being within theirs; with fewer shells they are longer."""
+        grid = self.grid(ends, shells) if self.has_parents else jnp.asarray(ends)[None]
         return self.of_prior(x, z, data, grid, within=True)[-1]

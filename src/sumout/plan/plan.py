@@ -24,6 +24,7 @@ from sumout.compile.policy import (
     SUM_WORTH,
 )
 from sumout.eliminate.components import Component, find_components
+from sumout.eliminate.shared_tables import with_shared_tables
 from sumout.eliminate.state_summation import (
     StateSummation,
     beside,
@@ -43,8 +44,10 @@ from sumout.patterns.contract import BlockTable, Pattern
 from sumout.patterns.registry import PATTERNS, find_match
 from sumout.plan.build_moves import Partners, build_moves
 from sumout.plan.count_bounds import count_bounds
-from sumout.plan.count_ends import NOT_CUT, CountEnds, describe_ends, first_ends
+from sumout.plan.count_ends import MOST_NEGLECTED, NOT_CUT, CountEnds, describe_ends, first_ends
+from sumout.plan.count_tails import FEW_SHELLS
 from sumout.randomness import split
+from sumout.structure.count_sums import sums_as_sites
 from sumout.structure.structure import Structure, read
 from sumout.tables.blocks import as_columns, build_block, num_values, value_rows
 
@@ -149,9 +152,17 @@ class Plan:
         return self.structure.program.packs.unpack(z)
 
     def neglected(self, x: Any, z: Nuisance, data: Data) -> Any:
-        """The part of the total that sums over counts leave out at x, at most."""
-        assert self.ends is not None
-        return self.ends.neglected(x, self.most_probable(x, z, data), data)
+        """The part of the total that sums over counts leave out at x, at most.
+
+        Any z gives a bound, and so do a few shells of parents' values; the most probable z and more shells, which take
+        longer, give a smaller one, and are looked at where the other says too little.
+        """
+        ends = self.ends
+        assert ends is not None
+        found = ends.neglected(x, self.structure.program.packs.unpack(z), data, FEW_SHELLS)
+        return jax.lax.cond(
+            found <= MOST_NEGLECTED, lambda: found, lambda: ends.neglected(x, self.most_probable(x, z, data), data)
+        )
 
     @cached_property
     def log_density(self) -> Callable[[Any, Nuisance, Data], Any]:
@@ -188,10 +199,17 @@ def without_partners(
 
 def _plan_as_it_is(program: Program, checked: dict[str, str]) -> Plan:
     with without_collection():
-        rolled = roll_up(program, checked)
+        rolled = _with_sums(roll_up(program, checked), program, checked)
     structure = read(rolled)
     label = ("plan", tuple(sorted(checked.items())))
     return rolled.remember(label, lambda: make_plan(structure, checked, prefers_partners=True))
+
+
+def _with_sums(rolled: Program, program: Program, checked: Mapping[str, str]) -> Program:
+    """With sums of counts that are cut in the place of counts of which only sums matter."""
+    users = {name: rolled.packs.names(name) for name in rolled.z}
+    names = [n for n, own in users.items() if all(user in program.upper and user not in checked for user in own)]
+    return rolled.remember(("sums", *names), lambda: sums_as_sites(rolled, names)) if names else rolled
 
 
 def _plan_with_ends(checked: dict[str, str], ends: CountEnds) -> Plan:
@@ -396,6 +414,8 @@ def _choose_components(
     Those that cost much more than a sweep share the entries that tables may have, the small ones first.
     """
     left, kept = float(MOST_ENTRIES), []
+    if sum(c.summing for c in components if np.isfinite(c.summing)) > left:
+        components = with_shared_tables(structure, components)
     for component in sorted(components, key=lambda c: c.summing):
         is_asked, is_possible = asked[component.sites].any(), np.isfinite(component.summing)
         is_expensive = component.summing > SUM_WORTH * component.drawing

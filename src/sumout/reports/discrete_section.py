@@ -111,7 +111,7 @@ def _is_joined(structure: Structure | None, name: str) -> bool:
     """Whether elements of the array are neighbours of each other."""
     if structure is None:
         return False
-    numbers = structure.user_site_numbers[name]
+    numbers = structure.user_site_numbers.get(name, np.zeros(0, int))
     return bool(np.isin(structure.edges, numbers).all(axis=1).any())
 
 

@@ -84,11 +84,16 @@ def marginals(program: Program | Any, idata: "xr.DataTree", *, plan: Mapping[str
     packed = {} if missing else rolled.packs.pack(z, lambda rows: np.stack(rows, axis=1))
     table = np.asarray(attentive_jit(partial(_mean_probabilities, chosen))(x, packed, program.data))
     arrays = {}
-    for name, numbers in chosen.structure.user_site_numbers.items():
+    numbers = chosen.structure.user_site_numbers
+    for name in program.z:
         support = program.z[name].support
         if isinstance(support, Finite):
-            rows = table[numbers, : support.num_values]
+            rows = np.full((program.z[name].num_elements, support.num_values), np.nan)
+            if name in numbers:  # others are known by sums with other sites
+                rows = table[numbers[name], : support.num_values]
             unknown = np.isnan(rows).any(axis=1)
+            if unknown.any() and name not in z:
+                continue
             if unknown.any():
                 rows[unknown] = frequencies(support, z[name])[unknown]
             rows = rows.reshape(*support.shape, support.num_values)

@@ -153,7 +153,7 @@ class Structure:
         shaped = {
             name: numbers.reshape(self.program.z[name].support.shape) for name, numbers in self.site_numbers.items()
         }
-        return {name: np.ravel(numbers) for name, numbers in self.program.packs.unpack(shaped).items()}
+        return {name: np.ravel(numbers) for name, numbers in self.program.packs.unpack_rows(shaped).items()}
 
     @property
     def num_sites(self) -> int:
