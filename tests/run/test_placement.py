@@ -82,7 +82,7 @@ def test_draws_on_one_device_are_the_usual_ones(program):
         ({"mesh": MESH, "shard": {"m": "data"}}, r"names 'm', which is no plate .* there are: 'n', '[xy]', '[xy]'\."),
         ({"mesh": MESH, "shard": {"n": "rows"}}, r"no such axis; it has 'data' \(1 devices\), 'more'"),
         ({"mesh": MESH, "shard": {"n": "data", "x": "data"}}, "uses the axis 'data' of the mesh twice"),
-        ({"mesh": MESH, "minibatch": {"n": 2}, "kernel": "sghmc"}, "mesh with a minibatch of plate 'n'"),
+        ({"mesh": MESH, "minibatch": {"n": 2}, "kernel": "sghmc"}, "mesh with a minibatch of n"),
     ],
 )
 def test_what_is_refused(program, options, words):

@@ -5,7 +5,7 @@ last bit. What is rounded may differ in the last place: it is for constants that
 would have computed, never to foretell what it will.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -47,23 +47,28 @@ def _truncates(eqn: Any) -> bool:
     return np.issubdtype(old, np.floating) and not np.issubdtype(new, np.floating)
 
 
-def evaluate(closed: ClosedJaxpr, arguments: Sequence[Any], wanted: Sequence[bool]) -> list[np.ndarray | None]:
+def evaluate(
+    closed: ClosedJaxpr, arguments: Sequence[Any], wanted: Sequence[bool], is_rounded: bool = False
+) -> list[np.ndarray | None]:
     """Those results that are wanted, None for the others; what only these depend on is not looked at.
 
-    By NumPy where it computes what XLA would, to the last bit, as then nothing is compiled.
+    By NumPy where it computes what XLA would, to the last bit, as then nothing is compiled; or up to the last place, if
+    results may be rounded.
     """
     live, used = partial_eval.dce_jaxpr(closed.jaxpr, list(wanted))
     needed = [argument for argument, is_used in zip(arguments, used, strict=True) if is_used]
-    results = _run_exactly(live, closed.consts, needed)
+    results = _run_by_numpy(live, closed.consts, needed, is_known_to_numpy if is_rounded else is_exact_by_numpy)
     if results is None:
         results = jax.jit(jaxpr_as_fun(ClosedJaxpr(live, closed.consts)))(*needed)
     left = iter(results)
     return [np.asarray(next(left)) if is_wanted else None for is_wanted in wanted]
 
 
-def _run_exactly(jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any] | None:
-    """The results by NumPy; None if it does not compute what XLA would."""
-    if not _is_exact(jaxpr):
+def _run_by_numpy(
+    jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Any], is_right: Callable[[Any], bool]
+) -> list[Any] | None:
+    """The results by NumPy; None if it does not compute all equations as is right."""
+    if not _is_right_in_all(jaxpr, is_right):
         return None
     try:
         return _run(jaxpr, consts, arguments)
@@ -75,13 +80,13 @@ def _run_exactly(jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) 
 LONGEST_SCAN = 1000  # steps that take less time one by one than to be compiled
 
 
-def _is_exact(jaxpr: Jaxpr) -> bool:
-    def is_exact(eqn: Any) -> bool:
+def _is_right_in_all(jaxpr: Jaxpr, is_right: Callable[[Any], bool]) -> bool:
+    def is_right_in(eqn: Any) -> bool:
         if _is_short_scan(eqn):
-            return _is_exact(eqn.params["jaxpr"].jaxpr)
-        return _is_exact(body(eqn)[0]) if row_of(eqn).is_call else is_exact_by_numpy(eqn)
+            return _is_right_in_all(eqn.params["jaxpr"].jaxpr, is_right)
+        return _is_right_in_all(body(eqn)[0], is_right) if row_of(eqn).is_call else is_right(eqn)
 
-    return all(map(is_exact, jaxpr.eqns))
+    return all(map(is_right_in, jaxpr.eqns))
 
 
 def _is_short_scan(eqn: Any) -> bool:

@@ -11,6 +11,7 @@ floating-point numbers as well, and of what may be no number (NaN) nothing is sa
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from sumout.jaxpr.primitives import Kind, row_of
@@ -46,7 +47,7 @@ DECIDED: dict[str, tuple[Callable[[Range, Range], bool], bool]] = {
 def range_of(value: Any) -> Range | None:
     """The range of an array that is known; None if that has no number in it, or something that is none."""
     value = np.asarray(value)
-    if not value.size or not np.issubdtype(value.dtype, np.floating) or np.isnan(value).any():
+    if not value.size or not jax.dtypes.issubdtype(value.dtype, np.floating) or np.isnan(value).any():
         return None
     return Range(value.min(), value.max())
 
@@ -54,7 +55,7 @@ def range_of(value: Any) -> Range | None:
 def range_of_result(eqn: Any, operands: Sequence[Range | None]) -> Range | None:
     """The range of the one result of an equation; None if nothing is known of it."""
     dtype = eqn.outvars[0].aval.dtype
-    if not np.issubdtype(dtype, np.floating) or not operands:
+    if not jax.dtypes.issubdtype(dtype, np.floating) or not operands:
         return None
     found = _range(eqn, operands)
     with np.errstate(all="ignore"):
@@ -89,7 +90,7 @@ def _range(eqn: Any, operands: Sequence[Range | None]) -> tuple[Any, Any] | None
 def _is_wider(eqn: Any) -> bool:
     """Whether a conversion is one of fractions that keeps them as they are."""
     old, new = eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype
-    return np.issubdtype(old, np.floating) and np.can_cast(old, new)
+    return jax.dtypes.issubdtype(old, np.floating) and np.can_cast(old, new)
 
 
 def decided(eqn: Any, operands: Sequence[Range | None]) -> bool | None:

@@ -110,8 +110,12 @@ class Sites:
         """What a probe shows; what does not depend on its key, and so on no latent value, is known."""
         seen, continuous = probe.seen, dict(probe.continuous)
         is_known = [not used[0] for used in used_inputs(probe.closed)]
-        known = evaluate(probe.closed, [probe.key, *jax.tree.leaves(arguments.data)], is_known)
-        bounds, observed, inside, missing, parameters = jax.tree.unflatten(jax.tree.structure(probe.shapes), known)
+        given = [probe.key, *jax.tree.leaves(arguments.data)]
+        num = len(is_known) - len(jax.tree.leaves(probe.shapes[-1]))  # of results before the parameters
+        known = evaluate(probe.closed, given, [*is_known[:num], *[False] * len(is_known[num:])])
+        rounded = evaluate(probe.closed, given, [*[False] * num, *is_known[num:]], is_rounded=True)
+        found = [*known[:num], *rounded[num:]]
+        bounds, observed, inside, missing, parameters = jax.tree.unflatten(jax.tree.structure(probe.shapes), found)
         for name, values in parameters.items():
             check_parameters(name, seen[name]["fn"], {p: v for p, v in values.items() if v is not None})
         by_value = _inputs_of(probe.closed, probe.shapes, sorted(arguments.data))
