@@ -28,6 +28,7 @@ MOST_NEGLECTED = 1e-8  # part of the total that all sums together may leave out
 AIM = 1e-12  # what ends are chosen for, so that they need not be moved with every step of x
 MUCH_SHORTER = 0.7  # times the length of tables that is worth compiling others
 ROOM = 1.2  # times as long as needed that tables are
+AT_A_TIME = 2  # times as long as before that tables along chains become
 POINTS, BEST = 16, 1  # random x, and how many of the best of them ends are chosen for
 SCANNED = np.unique(
     np.round([*range(32), *np.geomspace(32, 2**17, 60)]).astype(int)
@@ -91,7 +92,14 @@ class CountEnds:
             x: points, `(points, num_x)`.
             z: the most probable values at each of them.
         """
-        return find_ends(self.bounds, _points(x, z), self.cut.upper)
+        return find_ends(self.bounds, _points(x, z), self._further() if self.bounds.parents else self.cut.upper)
+
+    def _further(self) -> Ends:
+        """Ends of tables twice as long: along chains all grow together, as each time takes long to compile."""
+        names = list(self.cut.upper)
+        ends = {**self.bounds.ends(self.bounds.lower), **self.cut.upper}
+        lengths = np.asarray(self.bounds.by_element(ends)) - self.bounds.lower + 1
+        return _named(self.bounds, _rung(AT_A_TIME * lengths), names)
 
     def fit(self, x: np.ndarray, z: Mapping[str, np.ndarray]) -> "CountEnds | None":
         """With ends that suit some points and no more, if tables are much shorter then; None if they are not.

@@ -195,7 +195,7 @@ def _sample_all(
 
 def _go_on_with(ready: Setup, preparation: Preparation, backend: TraceBackend) -> Setup:
     """Another setup, for the draws that a backend gets from now on."""
-    backend.run = replace(backend.run, postprocess=preparation.begin(ready))
+    backend.run = replace(backend.run, postprocess=preparation.go_on(ready))
     return ready
 
 

@@ -191,6 +191,13 @@ class Preparation:
         with self.program.alone(), without_collection():
             return set_up(self.program, self.kernel, self.overrides, ends, self.placement)
 
+    def go_on(self, ready: Setup) -> PostProcessing:
+        """The post-processing of the rest of a run; the loop is being compiled, all else once it is needed."""
+        with self.program.alone(), without_collection():
+            postprocess = ready.postprocessing(self.log_likelihood, self.kept)
+            ready.loop_for(postprocess.recorded).prepare(ready.program, self.chains, ready.data)
+            return postprocess
+
     def begin(self, ready: Setup) -> PostProcessing:
         """The post-processing of the run; all that it needs is being compiled."""
         with self.program.alone(), without_collection():
