@@ -28,7 +28,8 @@ def chains(depth=LEVELS - 1, columns=COLUMNS, seed=0, spread=1.0):
 
 def gradients(function, table, linked, single, is_padding):
     weights = jnp.arange(1.0, COLUMNS + 1)
-    return jax.value_and_grad(lambda t, s: (function(t, linked, s, is_padding) * weights).sum(), (0, 1))(table, single)
+    total = jax.value_and_grad(lambda t, s: (function(t, linked, s, is_padding) * weights).sum(), (0, 1))
+    return jax.jit(total)(table, single)
 
 
 def assert_same(found, expected, tolerance=1e-9):

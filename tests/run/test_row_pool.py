@@ -63,6 +63,7 @@ def y():
     return np.sort(mixture_data(np.random.default_rng(0), SIZE)[0])
 
 
+@pytest.mark.calibration
 def test_runs_are_those_of_all_rows(y, tmp_path):
     """Sorted rows: means within half a deviation, deviations within 40 %; the same draws however they are cut."""
     np.save(tmp_path / "y.npy", y)

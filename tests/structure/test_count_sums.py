@@ -86,7 +86,7 @@ def test_draws_are_of_the_users_counts_and_right(program):
         assert (np.abs(user[f"new_{t}"].mean(axis=0) - means[t - 1]) < 5 * error).all()
     back = inner.packs.pack(user, lambda rows: np.stack(rows, axis=1))
     assert all((back[name] == np.asarray(draws[name])).all() for name in inner.z)
-    best = plan.most_probable(jnp.array([x]), z, data)
+    best = jax.jit(plan.most_probable)(jnp.array([x]), z, data)
     assert set(best) == set(program.z)
 
 

@@ -17,12 +17,11 @@ import sumout
 
 from known_moments import KNOWN_MOMENTS
 
-QUICK = {("steps", "switch_point", False)}
 STEPS = {"abundance": 20, "picture": 5, "blocks": 5, "selection": 10}  # of the kernel for a draw; 1 where not named
 CHAINS, WARMUP, DRAWS = 4, 1000, 2000
 MORE_DRAWS = {"mixture": 20_000}
 CASES = [
-    pytest.param(loop, name, drawn, marks=() if (loop, name, drawn) in QUICK else pytest.mark.calibration)
+    (loop, name, drawn)
     for loop in ("numpyro_kernel", "steps")
     for name in KNOWN_MOMENTS
     for drawn in ((False, True) if KNOWN_MOMENTS[name].plan else (True,))
@@ -64,6 +63,7 @@ LOOPS = {"numpyro_kernel": by_numpyro, "steps": by_steps}
 
 
 @pytest.mark.filterwarnings("ignore::sumout.errors.ModelWarning")
+@pytest.mark.calibration
 @pytest.mark.parametrize(("loop", "name", "drawn"), CASES)
 def test_moments(loop, name, drawn):
     known = KNOWN_MOMENTS[name]

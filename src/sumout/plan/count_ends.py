@@ -28,7 +28,7 @@ MOST_NEGLECTED = 1e-8  # part of the total that all sums together may leave out
 AIM = 1e-12  # what ends are chosen for, so that they need not be moved with every step of x
 MUCH_SHORTER = 0.7  # times the length of tables that is worth compiling others
 ROOM = 1.2  # times as long as needed that tables are
-AT_A_TIME = 2  # times as long as before that tables along chains become
+AT_A_TIME = 1.5  # times as long as before that tables along chains become
 POINTS, BEST = 16, 1  # random x, and how many of the best of them ends are chosen for
 SCANNED = np.unique(
     np.round([*range(32), *np.geomspace(32, 2**17, 60)]).astype(int)
@@ -95,7 +95,7 @@ class CountEnds:
         return find_ends(self.bounds, _points(x, z), self._further() if self.bounds.parents else self.cut.upper)
 
     def _further(self) -> Ends:
-        """Ends of tables twice as long: along chains all grow together, as each time takes long to compile."""
+        """Ends of tables half as long again: along chains all grow together, as each time takes long to compile."""
         names = list(self.cut.upper)
         ends = {**self.bounds.ends(self.bounds.lower), **self.cut.upper}
         lengths = np.asarray(self.bounds.by_element(ends)) - self.bounds.lower + 1
