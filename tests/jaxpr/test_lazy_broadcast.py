@@ -118,9 +118,15 @@ def test_reductions_keep_what_is_small():
 def test_the_transitions_of_a_chain_are_computed_once():
     program = STUDIES["hmm"].program()
     z = {name: jnp.zeros(site.shape, site.dtype) for name, site in program.z.items()}
-    ((_, tables),) = plan_for(program, None).summation._tables(jnp.zeros(program.num_x), z, program.data)
-    assert [part.table.shape for part in tables.joint] == [(1, 3, 3, 1)]
-    assert tables.single.shape == (16, 3, 1)
+    tables_at = plan_for(program, None).summation._tables
+
+    def filled(x):
+        ((_, tables),) = tables_at(x, z, program.data)
+        return [part.table for part in tables.joint], tables.single
+
+    joint, single = jax.eval_shape(filled, jnp.zeros(program.num_x))
+    assert [table.shape for table in joint] == [(1, 3, 3, 1)]
+    assert single.shape == (16, 3, 1)
 
 
 # What is put off until something needs it in full: columns × rows, of which x has numbers for each.
@@ -184,10 +190,10 @@ def test_what_is_put_off_is_the_same_in_the_end(function, kind):
             found = function(x, z, data)
             return jnp.where(jnp.isfinite(found), jnp.sin(found), 0.0).sum()
 
-        gradient, found = jax.grad(weighed, has_aux=True)(x)
+        gradient, found = jax.jit(jax.grad(weighed, has_aux=True))(x)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
         if np.isfinite(expected).all():
-            np.testing.assert_allclose(gradient, jax.grad(directly)(x), rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(gradient, jax.jit(jax.grad(directly))(x), rtol=1e-4, atol=1e-4)
     made = evaluate(closed.jaxpr, closed.consts, [x, jnp.array([1]), data["index"]]).values()
     assert kind is None or any(isinstance(one, kind) for one in made)
 

@@ -171,8 +171,8 @@ def test_proposals_on_short_integers_are_those_of_long_ones(name):
     current = jnp.repeat(jnp.asarray(values), 50)
     key, size = jax.random.key_data(jax.random.key(0)), np.array([count])
     plain = AroundTheCircle.over(np.arange(count)[:, None], size)
-    expected = values[np.asarray(plain(key, jnp.repeat(jnp.arange(count), 50), None))]
-    proposed = AroundTheCircle.over(values[:, None], size)(key, current, None)
+    expected = values[np.asarray(jax.jit(plain)(key, jnp.repeat(jnp.arange(count), 50), None))]
+    proposed = jax.jit(AroundTheCircle.over(values[:, None], size))(key, current, None)
     assert proposed.dtype == values.dtype
     np.testing.assert_array_equal(proposed, expected)
     near = np.abs(np.searchsorted(values, proposed) - np.repeat(np.arange(count), 50))

@@ -167,10 +167,11 @@ def test_tables_are_those_filled_value_by_value(name, is_double):
         def both(gibbs):
             def total(x):
                 table = gibbs.log_weights(x, z, program.data)
-                return (jnp.where(jnp.isfinite(table), table, 0.0) * weights).sum(), table
+                weighed = (jnp.where(jnp.isfinite(table), table, 0.0) * weights).sum()
+                return weighed, (table, gibbs.log_totals(x, z, program.data))
 
-            (_, table), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(x)
-            return table, gradient, gibbs.log_totals(x, z, program.data)
+            (_, (table, totals)), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(x)
+            return table, gradient, totals
 
         for found, expected in zip(both(block), both(one_by_one), strict=True):
             scale = np.abs(np.where(np.isfinite(expected), expected, 0.0)).max()
