@@ -54,7 +54,9 @@ def digest(process):
 
 
 @pytest.mark.parametrize(
-    ("kills", "draws"), [(4, 600), pytest.param(100, 30_000, marks=pytest.mark.calibration)], ids=["4", "100"]
+    ("kills", "draws"),
+    [(4, 600), *(pytest.param(*more, marks=pytest.mark.calibration) for more in ((10, 1500), (100, 30_000)))],
+    ids=["4", "10", "100"],
 )
 def test_killed_at_random_instants(tmp_path, kills, draws):
     expected = digest(start(tmp_path / "peace", draws))
